@@ -1,0 +1,97 @@
+"""The compiled entry points: from Python objects to the loops, in one call each.
+
+Knows: what a compiled call takes and returns. Does not know: why a path was chosen (``plan``) or what
+errors say (``operands``). Called by ``driver`` (general products) and ``api`` (the fast lane).
+
+Arguments that are ndarrays come as bare object pointers (``ukernel.ndarray``): the caller has
+checked them, or the entry checks them itself and answers ``DECLINED``, upon which the general way
+is taken, which says what is wrong.
+"""
+
+from numba import njit
+
+from .loops import direct, five_loops, five_loops_parallel
+from .ukernel.ndarray import address, is_matrix, open_matrix
+
+__all__ = ["DECLINED", "DONE", "fast_lane", "run_direct", "run_packed", "run_packed_parallel"]
+
+DONE, DECLINED = 1, 0
+
+
+@njit(nogil=True)
+def byte_range(x):
+    """Return the first byte and the one past the last byte that x touches (x isn't empty)."""
+    first = address(x)
+    last = first + x.itemsize
+    for axis in range(2):
+        reach = (x.shape[axis] - 1) * x.strides[axis]
+        if reach < 0:
+            first += reach
+        else:
+            last += reach
+    return first, last
+
+
+@njit(nogil=True)
+def overlap(x, y):
+    """Whether the byte ranges of x and y meet; a cheap test that may say yes too often."""
+    x0, x1 = byte_range(x)
+    y0, y1 = byte_range(y)
+    return x0 < y1 and y0 < x1
+
+
+@njit
+def fast_lane(kernel, kc_max, work_limit, a_object, b_object, out_object, ndarray_type, descr):
+    """Do ``out[:] = a @ b`` if all three are plain small matrices of one dtype; else decline.
+
+    Args:
+        kc_max: the largest k that is one kc block; larger is declined.
+        work_limit: the largest m * n * k that the direct path is meant for.
+        ndarray_type, descr: numpy.ndarray and the dtype object that all three must have.
+
+    Returns:
+        DONE or DECLINED; when declined nothing was written.
+    """
+    if not (
+        is_matrix(a_object, ndarray_type, descr, 2, False)
+        and is_matrix(b_object, ndarray_type, descr, 2, False)
+        and is_matrix(out_object, ndarray_type, descr, 2, True)
+    ):
+        return DECLINED
+    a, b, out = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, out_object)
+    (m, k), n = a.shape, b.shape[1]
+    if b.shape[0] != k or out.shape[0] != m or out.shape[1] != n or m * n * k == 0 or m * n * k > work_limit:
+        return DECLINED
+    if k > kc_max or b.strides[1] != b.itemsize or out.strides[1] != out.itemsize:
+        return DECLINED
+    if overlap(a, out) or overlap(b, out):
+        return DECLINED
+    direct(kernel, kc_max, kernel.one, a, b, kernel.zero, out, 0)
+    return DONE
+
+
+@njit(nogil=True)
+def run_direct(kernel, kc, alpha, a_object, b_object, beta, c_object, conj):
+    """Run ``loops.direct`` on three checked 2-D arrays."""
+    direct(
+        kernel, kc, alpha, open_matrix(kernel, a_object), open_matrix(kernel, b_object),
+        beta, open_matrix(kernel, c_object), conj,
+    )  # fmt: skip
+
+
+@njit(nogil=True)
+def run_packed(kernel, blocking, ways, alpha, a_object, b_object, beta, c_object, conj, a_buffer, b_buffer):
+    """Run ``loops.five_loops`` on three checked 2-D arrays, on the calling thread."""
+    five_loops(
+        kernel, blocking, ways, alpha, open_matrix(kernel, a_object), open_matrix(kernel, b_object),
+        beta, open_matrix(kernel, c_object), conj, a_buffer, b_buffer,
+    )  # fmt: skip
+
+
+@njit(nogil=True)
+def run_packed_parallel(kernel, blocking, ways, alpha, a_object, b_object, beta, c_object, conj, a_buffer, b_buffer):
+    """Run the same loops on ``ways[0] * ways[1]`` threads of Numba's threading layer."""
+    five_loops_parallel(
+        kernel, blocking, ways, alpha, open_matrix(kernel, a_object), open_matrix(kernel, b_object),
+        beta, open_matrix(kernel, c_object), conj, a_buffer, b_buffer,
+    )  # fmt: skip

@@ -1,0 +1,140 @@
+"""NumPy arrays opened by compiled code without Numba's boxing: the low-overhead entry.
+
+Knows: where a PyArrayObject keeps its fields. Does not know: GEMM. Called by ``entry`` only.
+
+Numba's own unboxing of an array takes a reference and allocates a descriptor each call; for a
+4 x 4 product that costs more than the product. Here the object pointer itself is the argument, and
+compiled code reads the fields. The caller of the compiled function holds the references.
+
+Layout: ``PyArrayObject_fields`` of NumPy's C API (ndarraytypes.h), unchanged since NumPy 1.7 and part
+of NumPy 2's stable ABI: data, nd, dimensions, strides, base, descr, flags after the object header.
+``layout_is_as_expected`` checks it against the running NumPy before anyone relies on it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import NativeValue, intrinsic, models, register_model, unbox
+from numba.np import numpy_support
+from numba.np.arrayobj import populate_array
+
+from .vec import I1, I32, I64, PTR, at
+
+__all__ = ["PyObject", "address", "is_matrix", "layout_is_as_expected", "open_matrix"]
+
+_HEADER = object.__basicsize__
+_TYPE, _DATA, _ND, _DIMS, _STRIDES, _DESCR, _FLAGS = -8, 0, 8, 16, 24, 40, 48  # bytes after the header
+_WRITEABLE = 0x0400  # NPY_ARRAY_WRITEABLE
+
+
+class _PyObjectType(types.Type):
+    def __init__(self) -> None:
+        super().__init__(name="BlisgemmPyObject")
+
+
+PyObject = _PyObjectType()
+register_model(_PyObjectType)(models.OpaqueModel)
+
+
+@unbox(_PyObjectType)
+def _unbox_object(typ: Any, obj: Any, c: Any) -> NativeValue:
+    return NativeValue(obj)
+
+
+def _field(builder: ir.IRBuilder, obj: ir.Value, offset: int, typ: ir.Type) -> ir.Value:
+    return builder.load(at(builder, obj, _HEADER + offset), typ=typ)
+
+
+@intrinsic
+def is_matrix(typing_context, obj, ndarray_type, descr, ndim, writeable):  # type: ignore[no-untyped-def]
+    """Whether ``obj`` is exactly an ndarray with that dtype object and ndim (and may be written, if asked)."""
+    if ndarray_type is not PyObject or obj is not PyObject or descr is not PyObject:
+        return None
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        obj, ndarray_type, descr, ndim, writeable = args
+        is_array = builder.icmp_unsigned("==", _field(builder, obj, _TYPE, PTR), ndarray_type)
+        result = builder.alloca(I1)
+        builder.store(I1(0), result)
+        with builder.if_then(is_array):  # the other fields exist only then
+            same_dtype = builder.icmp_unsigned("==", _field(builder, obj, _DESCR, PTR), descr)
+            same_ndim = builder.icmp_signed("==", _field(builder, obj, _ND, I32), builder.trunc(ndim, I32))
+            flags = builder.and_(_field(builder, obj, _FLAGS, I32), I32(_WRITEABLE))
+            may_write = builder.or_(builder.icmp_signed("!=", flags, I32(0)), builder.not_(_as_bit(builder, writeable)))
+            builder.store(builder.and_(builder.and_(same_dtype, same_ndim), may_write), result)
+        return builder.load(result)
+
+    return types.boolean(obj, ndarray_type, descr, types.intp, types.boolean), codegen
+
+
+def _as_bit(builder: Any, value: Any) -> Any:
+    return value if value.type == I1 else builder.trunc(value, I1)
+
+
+@intrinsic
+def open_matrix(typing_context, kernel, obj):  # type: ignore[no-untyped-def]
+    """View a 2-D ndarray object of the kernel's dtype as a Numba array; takes no reference."""
+    dtype = numpy_support.from_dtype(np.dtype(kernel.spec.acc_dtype))
+    array_type = types.Array(dtype, 2, "A")
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        obj = args[1]
+        array = context.make_array(array_type)(context, builder)
+        dims, strides = _field(builder, obj, _DIMS, PTR), _field(builder, obj, _STRIDES, PTR)
+
+        def pair(base: ir.Value) -> list[ir.Value]:
+            return [builder.load(at(builder, base, 8 * axis), typ=I64) for axis in range(2)]
+
+        populate_array(
+            array,
+            data=builder.bitcast(_field(builder, obj, _DATA, PTR), context.get_data_type(dtype).as_pointer()),
+            shape=pair(dims),
+            strides=pair(strides),
+            itemsize=context.get_constant(types.intp, kernel.spec.itemsize),
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    return array_type(kernel, obj), codegen
+
+
+@intrinsic
+def address(typing_context, array):  # type: ignore[no-untyped-def]
+    """Return the address of an array's first element as an integer."""
+    if not isinstance(array, types.Array):
+        return None
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.ptrtoint(data, I64)
+
+    return types.intp(array), codegen
+
+
+def layout_is_as_expected() -> bool:
+    """Check the field offsets against the running interpreter and NumPy (a few microseconds)."""
+    probe = np.arange(6.0).reshape(2, 3)[:, ::2]
+    base = id(probe) + _HEADER
+
+    def word(offset: int) -> int:
+        return ctypes.c_int64.from_address(base + offset).value
+
+    def half(offset: int) -> int:
+        return ctypes.c_int32.from_address(base + offset).value
+
+    return (
+        ctypes.sizeof(ctypes.c_void_p) == 8
+        and word(_TYPE) == id(np.ndarray)
+        and word(_DATA) == probe.__array_interface__["data"][0]
+        and half(_ND) == 2
+        and word(_DESCR) == id(probe.dtype)
+        and bool(half(_FLAGS) & _WRITEABLE)
+        # only now are the pointers known to be pointers
+        and [ctypes.c_int64.from_address(word(_DIMS) + 8 * axis).value for axis in range(2)] == [2, 2]
+        and [ctypes.c_int64.from_address(word(_STRIDES) + 8 * axis).value for axis in range(2)] == [24, 16]
+    )

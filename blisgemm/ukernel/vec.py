@@ -1,0 +1,184 @@
+"""The few vector words that the generator speaks, on llvmlite.
+
+Knows: how to say fma, broadcast, masked load and the like in LLVM IR. Does not know:
+tiles, panels or GEMM. Called by ``emit`` only.
+
+LLVM's ``fma`` intrinsics are called by name because llvmlite's ``builder.fma`` refuses
+vectors. No fast-math flag is ever set: the order of additions is the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+__all__ = [
+    "I1", "I32", "I64", "PTR", "add_target", "at", "broadcast", "constant_vector", "count_loop", "fma",
+    "interleave", "lane_mask", "load", "masked_load", "masked_store", "pick_lane", "prefetch_write",
+    "real_type", "stack_vectors", "store", "uninterleave",
+]  # fmt: skip
+
+I1 = ir.IntType(1)
+I8 = ir.IntType(8)
+I32 = ir.IntType(32)
+I64 = ir.IntType(64)
+PTR = ir.PointerType()
+
+
+def real_type(bits: int) -> ir.Type:
+    """Return LLVM's float (32) or double (64)."""
+    return {32: ir.FloatType(), 64: ir.DoubleType()}[bits]
+
+
+def _suffix(typ: ir.Type) -> str:
+    scalar = typ.element if isinstance(typ, ir.VectorType) else typ
+    word = {"float": "f32", "double": "f64"}[str(scalar)]
+    return f"v{typ.count}{word}" if isinstance(typ, ir.VectorType) else word
+
+
+def _intrinsic(b: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
+    existing = b.module.globals.get(name)
+    return existing or ir.Function(b.module, ir.FunctionType(result, list(args)), name)
+
+
+def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, acc: ir.Value, *, fused: bool, name: str = "") -> ir.Value:
+    """Emit ``x * y + acc``: rounded once where ``fused``, else a product and a sum (SSE2)."""
+    if not fused:
+        return b.fadd(b.fmul(x, y), acc, name=name)
+    f = _intrinsic(b, f"llvm.fma.{_suffix(acc.type)}", acc.type, [acc.type] * 3)
+    return b.call(f, [x, y, acc], name=name)
+
+
+def at(b: ir.IRBuilder, base: ir.Value, offset_bytes: ir.Value | int, name: str = "") -> ir.Value:
+    """Emit the address ``base + offset_bytes``."""
+    if isinstance(offset_bytes, int):
+        if offset_bytes == 0:
+            return base
+        offset_bytes = I64(offset_bytes)
+    return b.gep(base, [offset_bytes], source_etype=I8, name=name)
+
+
+def load(b: ir.IRBuilder, address: ir.Value, typ: ir.Type, name: str = "", align: int = 1) -> ir.Value:
+    """Emit a load; ``align`` in bytes, 1 = nothing is assumed (costs nothing on the sets here)."""
+    return b.load(address, typ=typ, align=align, name=name)
+
+
+def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, align: int = 1) -> None:
+    """Emit a store; ``align`` in bytes."""
+    b.store(value, address, align=align)
+
+
+def stack_vectors(b: ir.IRBuilder, vector: ir.VectorType, count: int, name: str) -> ir.Value:
+    """Emit room for ``count`` vectors in this function's stack frame; return its address."""
+    with b.goto_block(b.function.entry_basic_block):
+        room = b.alloca(ir.ArrayType(vector, count), name=name)
+    room.type = PTR  # llvmlite types it as a pointer to the array
+    return room
+
+
+def broadcast(b: ir.IRBuilder, scalar: ir.Value, lanes: int, name: str = "") -> ir.Value:
+    """Emit a vector whose lanes all hold ``scalar``."""
+    vector = ir.VectorType(scalar.type, lanes)
+    first = b.insert_element(ir.Constant(vector, ir.Undefined), scalar, I32(0))
+    return b.shuffle_vector(first, first, ir.Constant(ir.VectorType(I32, lanes), None), name=name)
+
+
+def pick_lane(b: ir.IRBuilder, vector: ir.Value, lane: int, lanes: int, name: str = "") -> ir.Value:
+    """Emit a vector whose lanes all hold lane ``lane`` of ``vector`` (an fma by lane on NEON)."""
+    index = constant_vector(I32, [lane] * lanes)
+    return b.shuffle_vector(vector, vector, index, name=name)
+
+
+def constant_vector(element: ir.Type, values: Sequence[int]) -> ir.Constant:
+    """Return the constant vector of ``values``."""
+    return ir.Constant(ir.VectorType(element, len(values)), list(values))
+
+
+def lane_mask(b: ir.IRBuilder, limit: ir.Value, positions: Sequence[int], name: str = "") -> ir.Value:
+    """Emit the mask of the lanes whose position is below ``limit`` (i64)."""
+    limit32 = b.trunc(limit, I32)
+    return b.icmp_signed("<", constant_vector(I32, positions), broadcast(b, limit32, len(positions)), name=name)
+
+
+def masked_load(b: ir.IRBuilder, address: ir.Value, mask: ir.Value, typ: ir.VectorType, name: str = "") -> ir.Value:
+    """Emit a load of the lanes in ``mask``; the others are 0 and their memory isn't touched."""
+    f = _intrinsic(b, f"llvm.masked.load.{_suffix(typ)}.p0", typ, [PTR, I32, mask.type, typ])
+    return b.call(f, [address, I32(1), mask, ir.Constant(typ, None)], name=name)
+
+
+def masked_store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, mask: ir.Value) -> None:
+    """Emit a store of the lanes in ``mask``; the memory of the others isn't touched."""
+    f = _intrinsic(
+        b, f"llvm.masked.store.{_suffix(value.type)}.p0", ir.VoidType(), [value.type, PTR, I32, mask.type]
+    )
+    b.call(f, [value, address, I32(1), mask])
+
+
+def uninterleave(b: ir.IRBuilder, low: ir.Value, high: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value]:
+    """Emit (re, im) from two vectors of adjacent (re, im) pairs."""
+    even = constant_vector(I32, range(0, 2 * lanes, 2))
+    odd = constant_vector(I32, range(1, 2 * lanes, 2))
+    return b.shuffle_vector(low, high, even, name="re"), b.shuffle_vector(low, high, odd, name="im")
+
+
+def interleave(b: ir.IRBuilder, re: ir.Value, im: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value]:
+    """Emit two vectors of adjacent (re, im) pairs: the inverse of ``uninterleave``."""
+    pairs = [index for lane in range(lanes) for index in (lane, lanes + lane)]
+    low, high = constant_vector(I32, pairs[:lanes]), constant_vector(I32, pairs[lanes:])
+    return b.shuffle_vector(re, im, low), b.shuffle_vector(re, im, high)
+
+
+def prefetch_write(b: ir.IRBuilder, address: ir.Value) -> None:
+    """Emit a hint that the line at ``address`` will be written soon."""
+    f = _intrinsic(b, "llvm.prefetch.p0", ir.VoidType(), [PTR, I32, I32, I32])
+    b.call(f, [address, I32(1), I32(3), I32(1)])
+
+
+Step = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
+
+
+def count_loop(b: ir.IRBuilder, count: ir.Value, carried: Sequence[ir.Value], step: Step, name: str) -> list[ir.Value]:
+    """Emit a run loop ``for index in range(count)`` over carried values, and return their last ones.
+
+    ``step(index, values)`` emits one turn and returns the new values. The loop tests at
+    its end, behind one test for ``count > 0``, as a compiler would lay it out.
+    """
+    before = b.block
+    body = b.append_basic_block(f"{name}.body")
+    done = b.append_basic_block(f"{name}.done")
+    b.cbranch(b.icmp_signed(">", count, I64(0)), body, done)
+
+    b.position_at_end(body)
+    index = b.phi(I64, name=f"{name}.index")
+    phis = [b.phi(value.type) for value in carried]
+    results = step(index, list(phis))
+    following = b.add(index, I64(1), flags=("nuw", "nsw"))
+    last = b.block  # the step may have opened blocks of its own
+    b.cbranch(b.icmp_signed("<", following, count), body, done)
+    index.add_incoming(I64(0), before)
+    index.add_incoming(following, last)
+    for phi, start, result in zip(phis, carried, results, strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(result, last)
+
+    b.position_at_end(done)
+    outs = []
+    for start, result in zip(carried, results, strict=True):
+        out = b.phi(start.type)
+        out.add_incoming(start, before)
+        out.add_incoming(result, last)
+        outs.append(out)
+    return outs
+
+
+
+
+def add_target(function: ir.Function, llvm_cpu: str | None) -> None:
+    """Compile ``function`` for ``llvm_cpu`` whatever the module is compiled for; ``None``: for the host.
+
+    llvmlite's attribute set knows no string attributes; they're added below its check.
+    """
+    if llvm_cpu is not None:
+        set.add(function.attributes, f'"target-cpu"="{llvm_cpu}"')
+        set.add(function.attributes, '"target-features"=""')
