@@ -1,0 +1,29 @@
+"""blisgemm: the matrix multiply that you can read, extend in Python and trust to the last bit.
+
+Public names only; the compiled parts are loaded by the first product.
+"""
+
+from ._version import __version__
+from .api import explain, gemm, matmul
+from .errors import BlisgemmError, BlisgemmTypeError, BlisgemmValueError, OverrideError
+from .parallel import get_num_threads, num_threads, set_num_threads
+from .plan import Plan, make_plan
+from .workspace import free_workspace, workspace_bytes
+
+__all__ = [
+    "BlisgemmError",
+    "BlisgemmTypeError",
+    "BlisgemmValueError",
+    "OverrideError",
+    "Plan",
+    "__version__",
+    "explain",
+    "free_workspace",
+    "gemm",
+    "get_num_threads",
+    "make_plan",
+    "matmul",
+    "num_threads",
+    "set_num_threads",
+    "workspace_bytes",
+]

@@ -8,12 +8,15 @@ checked them, or the entry checks them itself and answers ``DECLINED``, upon whi
 is taken, which says what is wrong.
 """
 
-from numba import njit
+from numba import njit, prange
 
-from .loops import direct, five_loops, five_loops_parallel
-from .ukernel.ndarray import address, is_matrix, open_matrix
+from .loops import PARALLEL, direct, five_loops, five_loops_parallel
+from .ukernel.ndarray import address, is_matrix, open_matrix, open_stack
 
-__all__ = ["DECLINED", "DONE", "fast_lane", "run_direct", "run_packed", "run_packed_parallel"]
+__all__ = [
+    "DECLINED", "DONE", "fast_lane", "run_batch_direct", "run_batch_direct_parallel", "run_batch_packed",
+    "run_batch_packed_parallel", "run_direct", "run_packed", "run_packed_parallel",
+]  # fmt: skip
 
 DONE, DECLINED = 1, 0
 
@@ -95,3 +98,30 @@ def run_packed_parallel(kernel, blocking, ways, alpha, a_object, b_object, beta,
         kernel, blocking, ways, alpha, open_matrix(kernel, a_object), open_matrix(kernel, b_object),
         beta, open_matrix(kernel, c_object), conj, a_buffer, b_buffer,
     )  # fmt: skip
+
+
+def _batch_direct(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, conj):
+    """Run ``loops.direct`` on every item of three checked 3-D arrays, in ``parts`` ranges of items."""
+    a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, c_object)
+    items = c.shape[0]
+    for t in prange(parts):
+        for item in range(items * t // parts, items * (t + 1) // parts):
+            direct(kernel, kc, alpha, a[item], b[item], beta, c[item], conj)
+
+
+def _batch_packed(kernel, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_buffer, b_buffer):
+    """Run ``loops.five_loops`` on every item, one thread an item; ``a_buffer``, ``b_buffer`` have a row per part."""
+    a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, c_object)
+    items = c.shape[0]
+    for t in prange(parts):
+        for item in range(items * t // parts, items * (t + 1) // parts):
+            five_loops(
+                kernel, blocking, (1, 1), alpha, a[item], b[item], beta, c[item], conj,
+                a_buffer[t : t + 1], b_buffer[t],
+            )  # fmt: skip
+
+
+run_batch_direct = njit(nogil=True)(_batch_direct)
+run_batch_direct_parallel = njit(nogil=True, parallel=PARALLEL)(_batch_direct)
+run_batch_packed = njit(nogil=True)(_batch_packed)
+run_batch_packed_parallel = njit(nogil=True, parallel=PARALLEL)(_batch_packed)

@@ -25,7 +25,13 @@ from numba import njit, prange
 from .pack import micro_panels, pack_a, pack_b
 from .ukernel.bind import microkernel
 
-__all__ = ["direct", "five_loops", "five_loops_parallel", "macrokernel"]
+__all__ = ["PARALLEL", "direct", "five_loops", "five_loops_parallel", "macrokernel"]
+
+# Only what the text marks with prange runs in parallel; Numba invents nothing.
+PARALLEL = {
+    "prange": True, "comprehension": False, "numpy": False, "fusion": False,
+    "reduction": False, "inplace_binop": False, "setitem": False, "stencil": False,
+}  # fmt: skip
 
 
 @njit(nogil=True)
@@ -93,10 +99,7 @@ def _five_loops(kernel, blocking, ways, alpha, a, b, beta, c, conj, a_buffer, b_
 
 
 five_loops = njit(nogil=True)(_five_loops)
-five_loops_parallel = njit(
-    nogil=True, parallel={"prange": True, "comprehension": False, "numpy": False, "fusion": False,
-                          "reduction": False, "inplace_binop": False, "setitem": False, "stencil": False},
-)(_five_loops)  # fmt: skip
+five_loops_parallel = njit(nogil=True, parallel=PARALLEL)(_five_loops)
 
 
 @njit(nogil=True)

@@ -25,7 +25,7 @@ from numba.np.arrayobj import populate_array
 
 from .vec import I1, I32, I64, PTR, at
 
-__all__ = ["PyObject", "address", "is_matrix", "layout_is_as_expected", "open_matrix"]
+__all__ = ["PyObject", "address", "is_matrix", "layout_is_as_expected", "open_matrix", "open_stack"]
 
 _HEADER = object.__basicsize__
 _TYPE, _DATA, _ND, _DIMS, _STRIDES, _DESCR, _FLAGS = -8, 0, 8, 16, 24, 40, 48  # bytes after the header
@@ -76,31 +76,42 @@ def _as_bit(builder: Any, value: Any) -> Any:
     return value if value.type == I1 else builder.trunc(value, I1)
 
 
-@intrinsic
-def open_matrix(typing_context, kernel, obj):  # type: ignore[no-untyped-def]
-    """View a 2-D ndarray object of the kernel's dtype as a Numba array; takes no reference."""
+def _open(kernel, obj, ndim):  # type: ignore[no-untyped-def]
+    """Return (signature, codegen) that views an ndarray object of the kernel's dtype as a Numba array."""
     dtype = numpy_support.from_dtype(np.dtype(kernel.spec.acc_dtype))
-    array_type = types.Array(dtype, 2, "A")
+    array_type = types.Array(dtype, ndim, "A")
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         obj = args[1]
         array = context.make_array(array_type)(context, builder)
         dims, strides = _field(builder, obj, _DIMS, PTR), _field(builder, obj, _STRIDES, PTR)
 
-        def pair(base: ir.Value) -> list[ir.Value]:
-            return [builder.load(at(builder, base, 8 * axis), typ=I64) for axis in range(2)]
+        def values(base: ir.Value) -> list[ir.Value]:
+            return [builder.load(at(builder, base, 8 * axis), typ=I64) for axis in range(ndim)]
 
         populate_array(
             array,
             data=builder.bitcast(_field(builder, obj, _DATA, PTR), context.get_data_type(dtype).as_pointer()),
-            shape=pair(dims),
-            strides=pair(strides),
+            shape=values(dims),
+            strides=values(strides),
             itemsize=context.get_constant(types.intp, kernel.spec.itemsize),
             meminfo=None,
         )
         return array._getvalue()
 
     return array_type(kernel, obj), codegen
+
+
+@intrinsic
+def open_matrix(typing_context, kernel, obj):  # type: ignore[no-untyped-def]
+    """View a 2-D ndarray object of the kernel's dtype as a Numba array; takes no reference."""
+    return _open(kernel, obj, 2)
+
+
+@intrinsic
+def open_stack(typing_context, kernel, obj):  # type: ignore[no-untyped-def]
+    """View a 3-D ndarray object, a batch of matrices, likewise."""
+    return _open(kernel, obj, 3)
 
 
 @intrinsic

@@ -1,0 +1,312 @@
+"""The blocking model: how large kc, mc and nc are, and why, in words.
+
+Knows: caches as sets and ways, the micro-tile, the extents. Does not know: this host (``machine``), which
+kernel or path is taken (``plan``), or the loops (``loops``). Pure. Called by ``plan`` and ``teach``.
+
+::
+
+    micro-tile of C    mr x nr    registers   accumulators while p runs
+    micro-panel of B   kc x nr    L1          reused by every micro-panel of A in the block
+    micro-panel of A   mr x kc    L1          streams from L2, once per micro-panel of B
+    block of A         mc x kc    L2          reused by every micro-panel of B in the panel
+    panel of B         kc x nc    L3          reused by every block of A
+
+mc and nc change speed only. kc changes bits, since a kc block is one chain of sums: it follows from
+(dtype, k) alone, so that every machine, kernel, path and number of threads computes the same bits.
+
+Source: Goto and van de Geijn, TOMS 34(3), 2008; Low, Igual, Smith and Quintana-Orti, TOMS 43(2), 2016.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import BlisgemmValueError
+from .machine.facts import Cache, Machine
+from .ukernel.spec import KernelSpec
+
+__all__ = ["KC_MAX", "Blocking", "Footprint", "LowAnswer", "choose_blocking", "kc_for", "low_et_al"]
+
+# Elements of k in one block, at most; multiples of KC_STEP. Source: measured by bench/kc.py;
+# BLIS config haswell/zen/skx.
+KC_MAX = {"float32": 384, "float64": 256, "complex64": 256, "complex128": 192}
+
+# Even kc blocks are rounded up to this many elements: two turns of a k loop unrolled 4 (ukernel.spec).
+KC_STEP = 8
+
+# The block of A takes at most two thirds of a core's part of L2, (numerator, denominator). Source: BLIS
+# config: haswell f32 168*256*4 is 66 % of 256 KiB, skx f32 480*384*4 is 70 % of 1 MiB, altra f32
+# 192*640*4 is 47 % of 1 MiB. On a Zen 4 (EPYC, 1 MiB) shares of 18 to 97 % lay within 1.5 % of each other:
+# f32_12x32_avx512, five_loops, m = n = k = 2688, one thread, November 2026.
+A_SHARE = (2, 3)
+
+# The panel of B takes at most half of the threads' part of L3; the other half is for A on its way to L2
+# and for C. Source: BLIS config/haswell f32: 4080*256*4 is 50 % of 8 MiB.
+B_SHARE = (1, 2)
+
+# Columns of the panel of B, at least. A is packed again for every panel. Source: five_loops as for A_SHARE,
+# GFLOP/s at nc = 128, 256, 512, 768, 1024, 2688: 83.6 88.8 90.9 93.3 94.0 95.4 (f32_12x32_avx512) and
+# 34.5 35.7 36.7 37.2 37.3 38.1 (f64_14x16_avx512): 1024 is within 2 % of a single panel, 512 loses 4 to 5 %.
+NC_MIN = 1024
+
+# Columns of the panel of B where there is no third level to fit. Source: BLIS config/haswell nc.
+NC_NO_L3 = 4080
+
+# The workspace of a panel of B stays bounded on machines with a very large L3. Source: our choice; at
+# kc = 384 in f32 it is 21845 columns, and A packed again for every 21845 columns costs nothing that shows.
+PANEL_BYTES_MAX = 32 << 20
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What one block occupies, and the memory it is meant to stay in.
+
+    Args:
+        level: 0 registers, 1 to 3 caches, 4 memory (the panel of B on a machine without L3).
+        bytes: the size of the block, padding to whole micro-panels included.
+        cache_bytes: this core's part of that level, or for the panel of B the part of all threads'
+            cores on one L3; 0 for memory.
+        share: ``bytes / cache_bytes``; 0.0 for memory.
+    """
+
+    what: str
+    level: int
+    bytes: int
+    cache_bytes: int
+    share: float
+
+    def __str__(self) -> str:
+        place = ("registers", "L1", "L2", "L3", "memory")[self.level]
+        of = f"{_size(self.cache_bytes)} of {place} ({self.share:.0%})" if self.cache_bytes else place
+        return f"{self.what}: {_size(self.bytes)} in {of}"
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """The cache blocks of one product. Units: mc, nc, kc in elements; mc % mr == nc % nr == 0."""
+
+    mc: int
+    nc: int
+    kc: int
+    footprints: tuple[Footprint, ...]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LowAnswer:
+    """What the analytical model alone would choose. Units: elements; nc is None without L3."""
+
+    kc: int
+    mc: int
+    nc: int | None
+    text: str
+
+
+def kc_for(dtype: str, k: int) -> int:
+    """Return the kc block of a product, from (dtype, k) alone: the same bits on every machine.
+
+    An element of C is one chain of fused multiply-adds within a kc block, and blocks are added in order:
+    another kc rounds otherwise. So kc may not look at caches, kernels, m, n or threads. A k that needs
+    several blocks is split evenly, since a short last block costs a whole update of C.
+
+    Args:
+        dtype: NumPy name of the accumulator.
+        k: extent of the summed dimension, >= 0.
+
+    Returns:
+        kc >= 1 (1 also for k = 0, where there is no block); at most ``KC_MAX[dtype]``.
+
+    Raises:
+        BlisgemmValueError: the dtype has no row in ``KC_MAX``, or k < 0.
+
+    Example:
+        >>> kc_for("float32", 384), kc_for("float32", 385), kc_for("float32", 1000)
+        (384, 200, 336)
+    """
+    if dtype not in KC_MAX:
+        raise BlisgemmValueError(f"dtype: expected one of {', '.join(KC_MAX)}; got {dtype!r}")
+    if k < 0:
+        raise BlisgemmValueError(f"k: expected k >= 0; got {k}")
+    kc_max = KC_MAX[dtype]
+    if k <= kc_max:
+        return max(k, 1)
+    return min(kc_max, _round_up(_even_step(k, kc_max), KC_STEP))
+
+
+def choose_blocking(
+    machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, ic_ways: int = 1, jr_ways: int = 1
+) -> Blocking:
+    """Choose mc, nc and kc for one product, with footprints and reasons.
+
+    kc is ``kc_for``. mc: the block of A takes the ways of L2 that the micro-panel of B and C leave, at most
+    ``A_SHARE``. nc: the panel of B takes ``B_SHARE`` of the L3 of the cores in use, at least ``NC_MIN``
+    columns, at most ``PANEL_BYTES_MAX``. Both are then made even over the rows and columns that there
+    are: the fewest blocks, as equal as steps of whole micro-panels allow.
+
+    Args:
+        machine, kernel: the facts; the kernel need not be of the machine's own vector set.
+        m, n, k: extents, >= 0.
+        ic_ways, jr_ways: threads over rows and over columns, >= 1; each packs its own block of A, all
+            share the panel of B.
+
+    Raises:
+        BlisgemmValueError: an extent is negative or a number of ways is below 1.
+
+    Example:
+        >>> from blisgemm.machine import ISAS, KNOWN
+        >>> kernel = KernelSpec("float32", "float32", "float32", 6, 16, ISAS["avx2"])
+        >>> chosen = choose_blocking(KNOWN["haswell"], kernel, 4000, 4000, 256)
+        >>> chosen.mc, chosen.nc, chosen.kc
+        (168, 1008, 256)
+        >>> print(chosen.footprints[3])
+        block of A: 168 KiB in 256 KiB of L2 (66%)
+        >>> print(chosen.reasons[1])
+        mc = 168: two thirds of L2 hold 168 rows of A; 24 blocks (the last 136) of 4000 rows
+    """
+    for name, value, least in (("m", m, 0), ("n", n, 0), ("ic_ways", ic_ways, 1), ("jr_ways", jr_ways, 1)):
+        if value < least:
+            raise BlisgemmValueError(f"{name}: expected {name} >= {least}; got {value}")
+    kc = kc_for(kernel.acc_dtype, k)
+    mc, why_mc = _choose_mc(machine.l2, kernel, kc, m, ic_ways)
+    nc, why_nc = _choose_nc(machine.l3, kernel, kc, n, ic_ways * jr_ways, jr_ways)
+    footprints = _footprints(machine, kernel, mc, nc, kc, ic_ways * jr_ways)
+    why_kc = (
+        f"kc = {kc}: from dtype and k alone, so that every machine computes the same bits: at most "
+        f"{KC_MAX[kernel.acc_dtype]} for {kernel.acc_dtype}; {_blocks(k, kc)} of k = {k}"
+    )
+    return Blocking(mc, nc, kc, footprints, (why_kc, why_mc, why_nc, _say_l1(kernel, footprints[1])))
+
+
+def low_et_al(machine: Machine, kernel: KernelSpec) -> LowAnswer:
+    """Return what the model of Low et al. answers, for comparison; it is not what runs.
+
+    The paper's formulas as Polly writes them: whole caches, not rounded to mr and nr, not evened out.
+    A cache with too few ways yields one way, or one micro-panel.
+
+    Source: Low et al., TOMS 43(2), 2016; LLVM Polly, getMacroKernelParams.
+
+    Example:
+        >>> from blisgemm.machine import ISAS, KNOWN
+        >>> kernel = KernelSpec("float64", "float64", "float64", 4, 8, ISAS["avx2"])
+        >>> low_et_al(KNOWN["haswell"], kernel).kc
+        256
+    """
+    l1, l2, l3, size = machine.l1, machine.l2, machine.l3, kernel.itemsize
+    ways_a = max(1, (l1.ways - 1) * kernel.mr // (kernel.mr + kernel.nr))
+    kc = max(1, ways_a * l1.size_bytes // (l1.ways * kernel.mr * size))
+    mc = max(kernel.mr, (l2.ways - 2) * l2.size_bytes // (l2.ways * kc * size))
+    text = (
+        f"Low et al. (TOMS 43(2), 2016) for {kernel.name} on {machine.name}: kc = {kc}, the micro-panel of A "
+    )
+    text += (
+        f"in {ways_a} of {l1.ways} L1 ways; mc = {mc}, the block of A in {l2.ways - 2} of {l2.ways} L2 ways; "
+    )
+    nc = max(kernel.nr, (l3.ways - 2) * l3.size_bytes // (l3.ways * kc * size)) if l3 else None
+    text += f"nc = {nc}, the panel of B in {l3.ways - 2} of {l3.ways} L3 ways" if l3 else "no nc, without L3"
+    if kc < KC_MAX.get(kernel.acc_dtype, 0):
+        text += f". That kc keeps both micro-panels in L1; up to {KC_MAX[kernel.acc_dtype]} is used here: A's may "
+        text += "stream from L2 behind the fmas, above all on AVX-512, and one rule on all machines keeps the bits"
+    return LowAnswer(kc, mc, nc, text)
+
+
+def _choose_mc(l2: Cache, kernel: KernelSpec, kc: int, m: int, ic_ways: int) -> tuple[int, str]:
+    """Return mc and why: L2 counted in ways, then even over the rows of one thread.
+
+    Between two uses of a line of the block of A there pass all of A, one micro-panel of B and one column
+    strip of C (mc x nr): in an LRU cache all three together must not exceed the ways. Cores that share
+    an L2 each have their own three, so the ways are counted for all of them and then divided.
+    """
+    b_bytes = l2.cores * kc * kernel.nr * kernel.itemsize
+    ways_b = min(_ceil_div(b_bytes, l2.way_bytes), max(1, l2.ways - 2))
+    way_bytes = l2.way_bytes // l2.cores  # this core's part of one way
+    left = max(2, l2.ways - ways_b) * way_bytes  # for A and C
+    a_bytes, why = min(
+        (l2.size_bytes * A_SHARE[0] // (A_SHARE[1] * l2.cores), "two thirds of L2 hold"),
+        (left - way_bytes, f"of {l2.ways} L2 ways B takes {ways_b} and C 1; the others hold"),
+        (left * kc // (kc + kernel.nr), f"of {l2.ways} L2 ways B takes {ways_b}; beside C, the others hold"),
+    )
+    limit = max(1, a_bytes // (kc * kernel.itemsize * kernel.mr))
+    share = _ceil_div(max(1, _ceil_div(m, kernel.mr)), ic_ways)  # micro-panels per thread, as in loops.share
+    mc = _even_step(share, limit) * kernel.mr
+    rows = min(m, share * kernel.mr)
+    per_core = f" per core ({l2.cores} share it)" if l2.cores > 1 else ""
+    of = f"one thread's {rows} of {m} rows" if ic_ways > 1 else f"{m} rows"
+    return mc, f"mc = {mc}: {why} {limit * kernel.mr} rows of A{per_core}; {_blocks(rows, mc)} of {of}"
+
+
+def _choose_nc(
+    l3: Cache | None, kernel: KernelSpec, kc: int, n: int, threads: int, jr_ways: int
+) -> tuple[int, str]:
+    """Return nc and why: the threads' part of L3, then even over n and over the ways of jr.
+
+    The panel is read once per block of A, so each element of B that comes from L3 (or memory) feeds mc
+    multiply-adds: a panel that outgrows L3 costs little, one that is too narrow packs A again and again.
+    """
+    column_bytes = kc * kernel.itemsize
+    if l3 is None:
+        limit, why = NC_NO_L3, f"no L3, B streams from memory once per block of A: BLIS's {NC_NO_L3} columns"
+    else:
+        users = min(threads, l3.cores)
+        limit = l3.size_bytes * users * B_SHARE[0] // (l3.cores * B_SHARE[1] * column_bytes)
+        why = f"half of the L3 of {users} of {l3.cores} cores holds {limit} columns of B"
+        if limit < NC_MIN:
+            limit, why = NC_MIN, f"{why}, but fewer than {NC_MIN} would pack A too often"
+    if limit * column_bytes > PANEL_BYTES_MAX:
+        limit = PANEL_BYTES_MAX // column_bytes
+        why = f"the panel of B is bounded to {_size(PANEL_BYTES_MAX)}, {limit} columns"
+    limit = max(1, limit // kernel.nr)
+    panels = max(1, _ceil_div(n, kernel.nr))
+    step = panels
+    if panels > limit:  # several panels: each a multiple of jr_ways micro-panels, so that no thread waits
+        unit = jr_ways if jr_ways <= limit else 1
+        step = min(panels, _even_step(_ceil_div(panels, unit), limit // unit) * unit)
+    nc = step * kernel.nr
+    return nc, f"nc = {nc}: {why}; {_blocks(n, nc)} of {n} columns"
+
+
+def _footprints(
+    machine: Machine, kernel: KernelSpec, mc: int, nc: int, kc: int, threads: int
+) -> tuple[Footprint, ...]:
+    """Return what each block occupies, nearest to the fmas first."""
+    l1, l2, l3, isa, size = machine.l1, machine.l2, machine.l3, kernel.isa, kernel.itemsize
+    l3_bytes = l3.size_bytes * min(threads, l3.cores) // l3.cores if l3 else 0
+    rows = (
+        ("micro-tile of C", 0, kernel.accumulators * isa.vector_bytes, isa.registers * isa.vector_bytes),
+        ("micro-panel of B", 1, kc * kernel.nr * size, l1.size_bytes // l1.cores),
+        ("micro-panel of A", 1, kernel.mr * kc * size, l1.size_bytes // l1.cores),
+        ("block of A", 2, mc * kc * size, l2.size_bytes // l2.cores),
+        ("panel of B", 3 if l3 else 4, kc * nc * size, l3_bytes),
+    )
+    return tuple(Footprint(*row, row[2] / row[3] if row[3] else 0.0) for row in rows)
+
+
+def _say_l1(kernel: KernelSpec, b: Footprint) -> str:
+    """Say where the micro-panels come from while the microkernel runs."""
+    takes = f"L1: the micro-panel of B takes {b.share:.0%} of {_size(b.cache_bytes)}"
+    if 2 * b.bytes <= b.cache_bytes:
+        return f"{takes} and stays there while those of A stream from L2"
+    step = f"{(kernel.mr + kernel.nr) * kernel.itemsize} bytes per {kernel.fmas_per_k} fmas"
+    return f"{takes}, more than half: micro-panels of A and B stream from L2, {step}"
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _round_up(a: int, step: int) -> int:
+    return _ceil_div(a, step) * step
+
+
+def _even_step(extent: int, limit: int) -> int:
+    """Return the step, at most ``limit``, that covers ``extent`` in the fewest steps, as equal as may be."""
+    return _ceil_div(extent, _ceil_div(extent, limit))
+
+
+def _blocks(extent: int, step: int) -> str:
+    count = _ceil_div(extent, step)
+    return "one block" if count <= 1 else f"{count} blocks (the last {extent - (count - 1) * step})"
+
+
+def _size(count: int) -> str:
+    """Write a number of bytes in the unit that people use for it."""
+    return f"{count / 2**20:.4g} MiB" if count >= 2**20 else f"{count / 2**10:.4g} KiB"

@@ -1,0 +1,66 @@
+"""The compiled functions of a kernel, made when first needed and kept.
+
+Knows: the Numba signature of every entry point and the cache that it goes through. Does not know:
+when to call which. Called by ``driver`` and ``api``. Importing this module imports Numba; nothing above
+does before the first product.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.np import numpy_support
+
+from . import entry
+from .cache import DiskCache
+from .ukernel.bind import KernelType
+from .ukernel.ndarray import PyObject, layout_is_as_expected
+from .ukernel.spec import KernelSpec
+from .verbose import say
+
+__all__ = ["entry_point", "real_dtype"]
+
+if not layout_is_as_expected():
+    raise ImportError("blisgemm: this NumPy keeps its array fields elsewhere than NumPy 1.7 to 2.x do")
+
+
+def real_dtype(kernel: KernelSpec) -> np.dtype[Any]:
+    """Return the dtype of the reals in a packed buffer."""
+    return np.dtype(f"float{kernel.real_bits}")
+
+
+def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
+    k, i = KernelType(kernel), types.intp
+    if name == "fast_lane":
+        return (k, i, i, PyObject, PyObject, PyObject, PyObject, PyObject)
+    scalar = numpy_support.from_dtype(np.dtype(kernel.acc_dtype))
+    product = (scalar, PyObject, PyObject, scalar, PyObject, i)
+    if name == "run_direct":
+        return (k, i, *product)
+    if name.startswith("run_batch_direct"):
+        return (k, i, i, *product)
+    real = numpy_support.from_dtype(real_dtype(kernel))
+    blocking, rows, flat = types.UniTuple(i, 3), types.Array(real, 2, "C"), types.Array(real, 1, "C")
+    if name.startswith("run_batch_packed"):
+        return (k, blocking, i, *product, rows, rows)
+    return (k, blocking, types.UniTuple(i, 2), *product, rows, flat)
+
+
+@cache
+def entry_point(name: str, kernel: KernelSpec) -> Callable[..., Any]:
+    """Return the machine code of ``entry.<name>`` for ``kernel``, from the cache or compiled now."""
+    dispatcher = getattr(entry, name)
+    if not isinstance(dispatcher._cache, DiskCache):
+        dispatcher._cache = DiskCache(dispatcher.py_func)
+    start = time.perf_counter()
+    signature = _signature(name, kernel)
+    hits = sum(dispatcher.stats.cache_hits.values())
+    code: Callable[..., Any] = dispatcher.compile(signature)
+    how = "loaded" if sum(dispatcher.stats.cache_hits.values()) > hits else "compiled"
+    say(f"{how} {name} for {kernel.name} in {time.perf_counter() - start:.2f} s")
+    return code

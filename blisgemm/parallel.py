@@ -1,0 +1,262 @@
+"""Threads: how many, how a product is divided among them, and the one place that knows Numba's layers.
+
+Knows: limits (affinity, cgroup, environment, threadpoolctl, Numba), ways, threading layers and their
+manners after a fork. Does not know: what runs on the threads. Called by ``plan`` (pure ways) and
+``driver`` (``region``).
+
+Numba's three layers differ where it matters to a library:
+
+- ``tbb``: safe for concurrent and nested calls and after a fork.
+- ``omp``: safe for concurrent calls; GNU's runtime kills a forked child that enters it, so a child
+  that inherited it runs on its calling thread.
+- ``workqueue``: aborts the process on concurrent or nested entry, so one lock guards it, a call that
+  finds it taken runs on its own thread, and so does a call from a thread that Python didn't start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .errors import BlisgemmTypeError, BlisgemmValueError, OverrideError
+from .machine.detect import usable_cpus
+
+__all__ = [
+    "check_threads", "choose_ways", "get_num_threads", "num_threads", "region", "set_num_threads", "threading_layer",
+    "useful_threads",
+]  # fmt: skip
+
+# Work per thread below which a region doesn't pay: one region costs 1.5 us (tbb) to 2 us (omp), and
+# 64^3 terms take about 5 us on one core (OpenBLAS switches at the same size: interface/gemm.c).
+TERMS_PER_THREAD = 64**3
+
+
+# ---- how many --------------------------------------------------------------------------------------
+
+_chosen: int | None = None
+_scoped: ContextVar[int | None] = ContextVar("blisgemm_num_threads", default=None)
+
+
+def check_threads(value: Any, name: str = "threads") -> int:
+    """Return ``value`` as a number of threads.
+
+    Raises:
+        BlisgemmTypeError: not an integer. BlisgemmValueError: below 1.
+    """
+    try:
+        count = value.__index__() if not isinstance(value, bool) else None
+    except AttributeError:
+        count = None
+    if count is None:
+        raise BlisgemmTypeError(f"{name}: expected an integer >= 1; got {value!r}")
+    if count < 1:
+        raise BlisgemmValueError(f"{name}: expected an integer >= 1; got {value!r}")
+    return int(count)
+
+
+@cache
+def _environment_threads() -> int | None:
+    text = os.environ.get("BLISGEMM_NUM_THREADS")
+    if not text:
+        return None
+    try:
+        return check_threads(int(text), "BLISGEMM_NUM_THREADS")
+    except ValueError:
+        raise OverrideError(f"BLISGEMM_NUM_THREADS: expected an integer >= 1; got {text!r}") from None
+
+
+@cache
+def _default_threads() -> int:
+    return usable_cpus()
+
+
+def set_num_threads(n: int | None) -> None:
+    """Set how many threads products may use from now on; ``None`` returns to the default.
+
+    Args:
+        n: at least 1. More than Numba has launched (NUMBA_NUM_THREADS) has no effect.
+
+    Raises:
+        BlisgemmTypeError, BlisgemmValueError: n isn't an integer of at least 1.
+    """
+    global _chosen
+    _chosen = None if n is None else check_threads(n, "n")
+
+
+def get_num_threads() -> int:
+    """Return how many threads a product called here and now may use.
+
+    The innermost ``num_threads`` block, else ``set_num_threads``, else ``BLISGEMM_NUM_THREADS``, else the CPUs
+    that affinity and cgroup leave to this process.
+    """
+    _join_threadpoolctl()
+    return _scoped.get() or _chosen or _environment_threads() or _default_threads()
+
+
+@contextlib.contextmanager
+def num_threads(n: int) -> Iterator[None]:
+    """Limit products inside a ``with`` block (this thread or task only) to ``n`` threads.
+
+    Example:
+        >>> import blisgemm
+        >>> with blisgemm.num_threads(1):
+        ...     blisgemm.get_num_threads()
+        1
+    """
+    token = _scoped.set(check_threads(n, "n"))
+    try:
+        yield
+    finally:
+        _scoped.reset(token)
+
+
+def useful_threads(terms: int, threads: int) -> int:
+    """Return how many of ``threads`` a product of ``terms`` = m * n * k keeps busy."""
+    return max(1, min(threads, terms // TERMS_PER_THREAD))
+
+
+def choose_ways(m: int, n: int, mr: int, nr: int, threads: int) -> tuple[int, int]:
+    """Divide micro-panels among threads: (ic ways over rows, jr ways over columns).
+
+    Of all grids with at most ``threads`` cells, the one whose busiest cell has the fewest micro-tiles;
+    among equals the fewest cells, then the fewest jr ways, since each of them packs A again.
+
+    Source: the ways of BLIS (Smith et al., IPDPS 2014), with whole micro-panels counted.
+    """
+    rows, columns = -(-m // mr), -(-n // nr)
+
+    def cost(ways: tuple[int, int]) -> tuple[int, int, int]:
+        ic, jr = ways
+        return -(-rows // ic) * -(-columns // jr), ic * jr, jr
+
+    grids = [(ic, jr) for jr in range(1, threads + 1) for ic in {max(1, threads // jr), min(rows, max(1, threads // jr))}]
+    return min(((ic, jr) for ic, jr in grids if ic <= max(1, rows) and jr <= max(1, columns)), key=cost, default=(1, 1))
+
+
+# ---- Numba's threading layers ----------------------------------------------------------------------
+
+_forked_with_layer = False
+_workqueue_lock = threading.Lock()
+
+
+def threading_layer() -> str:
+    """Return ``tbb``, ``omp`` or ``workqueue`` once a parallel product has run, else ``not started``."""
+    if "numba" not in sys.modules:
+        return "not started"
+    import numba
+
+    try:
+        return str(numba.threading_layer())
+    except ValueError:
+        return "not started"
+
+
+@cache
+def start_layer() -> str:
+    """Launch Numba's threads, if the program hasn't, and return the layer's name.
+
+    ``pip install tbb`` puts the library where the loader doesn't look; loading it first by its path makes
+    Numba's own test find it. A layer that the program or NUMBA_THREADING_LAYER has chosen is kept.
+    """
+    from numba import config
+    from numba.np.ufunc.parallel import _launch_threads
+
+    if threading_layer() == "not started" and config.THREADING_LAYER in ("default", "tbb", "safe", "threadsafe", "forksafe"):
+        for name in ("libtbb.so.12", "libtbb.12.dylib"):
+            path = Path(sys.prefix) / "lib" / name
+            if path.exists():
+                with contextlib.suppress(OSError):
+                    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    _launch_threads()
+    return threading_layer()
+
+
+@contextlib.contextmanager
+def region(threads: int) -> Iterator[int]:
+    """Enter the threading layer for a product that wants ``threads``; yields how many it really has.
+
+    1 means: run on this thread. The caller's own ``numba.set_num_threads`` is a limit, and restored.
+    """
+    if threads <= 1 or _forked_with_layer:
+        yield 1
+        return
+    import numba
+
+    layer = start_layer()
+    locked = False
+    if layer == "workqueue":
+        foreign = isinstance(threading.current_thread(), threading._DummyThread)
+        locked = not foreign and _workqueue_lock.acquire(blocking=False)
+        if not locked:
+            yield 1
+            return
+    try:
+        before = numba.get_num_threads()
+        granted = min(threads, before)
+        numba.set_num_threads(granted)
+        try:
+            yield granted
+        finally:
+            numba.set_num_threads(before)
+    finally:
+        if locked:
+            _workqueue_lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _forked_with_layer, _workqueue_lock
+    _workqueue_lock = threading.Lock()
+    _default_threads.cache_clear()
+    if threading_layer() in ("omp", "workqueue"):
+        _forked_with_layer = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# ---- threadpoolctl ---------------------------------------------------------------------------------
+
+
+_joined = False
+
+
+def _join_threadpoolctl() -> None:
+    """Make ``threadpoolctl`` see and limit blisgemm like a BLAS, once that package is imported."""
+    global _joined
+    if _joined or "threadpoolctl" not in sys.modules:
+        return
+    _joined = True
+    import threadpoolctl
+
+    class BlisgemmController(threadpoolctl.LibController):  # type: ignore[misc]
+        """Stands for this package; found by Numba's helper library, which is always loaded with it."""
+
+        user_api = "blas"
+        internal_api = "blisgemm"
+        filename_prefixes = ("_helperlib",)
+
+        def get_num_threads(self) -> int:
+            return get_num_threads()
+
+        def set_num_threads(self, num_threads: int) -> None:
+            set_num_threads(num_threads)
+
+        def get_version(self) -> str:
+            from ._version import __version__
+
+            return __version__
+
+        def set_additional_attributes(self) -> None:
+            self.threading_layer = threading_layer()
+
+    with contextlib.suppress(Exception):  # its interface isn't frozen; without it limits are just not seen
+        threadpoolctl.register(BlisgemmController)

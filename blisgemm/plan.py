@@ -1,0 +1,314 @@
+"""A plan: what will run for a product and why, as a value that is printed and executed alike.
+
+Knows: how kernel, path, blocking and ways are chosen from facts. Does not know: arrays, or how anything is
+run. Called by ``api`` (per call, cached) and by people (``make_plan``, ``explain``).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from .blocking import KC_MAX, Blocking, choose_blocking, kc_for
+from .errors import BlisgemmTypeError, BlisgemmValueError, OverrideError
+from .machine import current, host_isas
+from .machine.facts import Machine
+from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
+from .ukernel import catalog
+from .ukernel.spec import SHORT_NAMES, KernelSpec
+
+__all__ = ["DIRECT_TERMS", "PATHS", "Plan", "choose_kernel", "fast_lane_kc", "make_plan", "numpy_plan", "plan_for", "wants_swap"]
+
+PATHS = ("empty", "scale", "direct", "packed", "numpy")
+
+# Largest m * n * k for which packing doesn't pay. OpenBLAS's small-matrix kernels: 100^3
+# (kernel/x86_64/sgemm_small_kernel_permit_skylakex.c); here the direct path won up to 128^3 (bench/small.py, Zen 4).
+DIRECT_TERMS = 128**3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How ``m x k`` times ``k x n`` will be computed.
+
+    Attributes:
+        m, n, k: extents as the caller gave them; dtype: element type of the sums and of C.
+        path: ``empty`` (nothing to do), ``scale`` (A and B not read), ``direct`` (no packing), ``packed``
+            (the five loops) or ``numpy`` (NumPy itself does it).
+        kernel, blocking: what the path uses; ``None`` where it has none.
+        ic_ways, jr_ways: threads over rows and over columns of each panel.
+        batch: how many products of this shape; batch_ways: threads over them.
+        swapped: whether C's transpose is computed, as op(B) transposed times op(A) transposed.
+        reasons: why, in words.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    path: str
+    kernel: KernelSpec | None
+    blocking: Blocking | None
+    machine: Machine
+    ic_ways: int = 1
+    jr_ways: int = 1
+    batch: int = 1
+    batch_ways: int = 1
+    swapped: bool = False
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def threads(self) -> int:
+        """Threads that work on it."""
+        return self.ic_ways * self.jr_ways * self.batch_ways
+
+    @property
+    def bits(self) -> str:
+        """What is promised about rounding."""
+        if self.path in ("direct", "packed") and self.kernel is not None:
+            if not self.kernel.isa.fma:
+                return f"own: {self.kernel.isa.name} has no fused multiply-add, so bits differ from other machines"
+            if self.blocking is not None and self.blocking.kc != kc_for(self.dtype, self.k):
+                return f"own: kc {self.blocking.kc} was forced; the library's is {kc_for(self.dtype, self.k)}"
+            return "the same on every machine, path, kernel, layout and number of threads"
+        return "NumPy's own" if self.path == "numpy" else "exact"
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of packed buffers that the run borrows: a block of A per thread and the panel of B."""
+        if self.path != "packed" or self.kernel is None or self.blocking is None:
+            return 0
+        from .workspace import buffer_bytes
+
+        a_bytes, b_bytes = self.packed_bytes
+        return buffer_bytes(a_bytes, b_bytes, self.threads, self.batch_ways)
+
+    @property
+    def packed_bytes(self) -> tuple[int, int]:
+        """Bytes of one packed block of A and of one packed panel of B."""
+        kernel, blocking = self.kernel, self.blocking
+        assert kernel is not None and blocking is not None
+        step = kernel.itemsize * min(blocking.kc, max(1, self.k))
+        return blocking.mc * step, blocking.nc * step
+
+    def __str__(self) -> str:
+        """The plan in words and numbers, one fact a line."""
+        times = f"{self.batch} times " if self.batch != 1 else ""
+        lines = [
+            f"{times}({self.m} x {self.k}) * ({self.k} x {self.n}), {self.dtype}, on {self.machine.name}",
+            f"path      {self.path}" + (", computed as C' = B' * A' (transposed)" if self.swapped else ""),
+        ]
+        if self.kernel is not None:
+            spec = self.kernel
+            lines.append(f"kernel    {spec.name}: {spec.register_account} vector registers of {spec.isa.vector_bytes} bytes")
+        if self.blocking is not None:
+            blk = self.blocking
+            lines.append(f"blocking  mc {blk.mc}  nc {blk.nc}  kc {blk.kc}" if self.path == "packed" else f"blocking  kc {blk.kc}")
+            if self.path == "packed":
+                lines += [f"  {_footprint_line(f)}" for f in blk.footprints]
+        shared = f" x {self.batch_ways} over the batch" if self.batch_ways > 1 else ""
+        lines.append(f"threads   {self.threads}: ic {self.ic_ways} x jr {self.jr_ways}{shared}")
+        if self.path == "packed":
+            lines.append(f"workspace {self.workspace_bytes / 1024:,.0f} KiB")
+        lines.append(f"bits      {self.bits}")
+        reasons = self.reasons + (self.blocking.reasons if self.blocking and self.path == "packed" else ())
+        lines += [f"because   {reasons[0]}"] * bool(reasons) + [f"          {reason}" for reason in reasons[1:]]
+        return "\n".join(lines)
+
+
+def _footprint_line(f: Any) -> str:
+    where = "registers" if f.level == 0 else f"L{f.level}"
+    return f"{f.what:<22} {f.bytes / 1024:>9,.1f} KiB of {f.cache_bytes / 1024:,.1f} KiB {where} ({f.share:.0%})"
+
+
+@cache
+def _forced_kernel() -> KernelSpec | None:
+    """Return the row that ``BLISGEMM_KERNEL`` names; it holds for the row's own dtype."""
+    name = os.environ.get("BLISGEMM_KERNEL")
+    if not name:
+        return None
+    try:
+        return _runnable(catalog.by_name(name))
+    except BlisgemmValueError as error:
+        raise OverrideError(f"BLISGEMM_KERNEL: {error}") from None
+
+
+def _runnable(spec: KernelSpec) -> KernelSpec:
+    here = [isa.name for isa in host_isas()]
+    if spec.isa.name not in here:
+        raise BlisgemmValueError(f"kernel: expected one that this machine can run ({', '.join(here)}); got {spec.name}")
+    return spec
+
+
+def choose_kernel(dtype: str, role: str) -> tuple[KernelSpec, str]:
+    """Return the kernel for a dtype in a role (``packed`` or ``direct``) on this machine, and why."""
+    forced = _forced_kernel()
+    if forced is not None and forced.acc_dtype == dtype:
+        return forced, f"kernel: BLISGEMM_KERNEL names {forced.name}"
+    machine = current()
+    spec = catalog.preferred(dtype, machine.isa, role)
+    return spec, f"kernel: {spec.name} is the {role} kernel of {machine.isa.name}"
+
+
+def numpy_plan(m: int, n: int, k: int, dtype: str, reason: str) -> Plan:
+    """Return the plan of a product that NumPy computes."""
+    return Plan(m, n, k, dtype, "numpy", None, None, current(), reasons=(reason,))
+
+
+def make_plan(
+    m: int, n: int, k: int, dtype: Any = "float32", *, kernel: str | KernelSpec | None = None,
+    blocking: tuple[int, int, int] | None = None, path: str | None = None, threads: int | None = None,
+) -> Plan:  # fmt: skip
+    """Return the plan for an m x k by k x n product of C-contiguous arrays.
+
+    Args:
+        m, n, k: extents, at least 0.
+        dtype: element type, as NumPy reads it.
+        kernel: a name of the catalog or a KernelSpec, in place of the machine's own.
+        blocking: (mc, nc, kc) in elements, in place of the model's; mc a multiple of mr, nc of nr. A kc other than
+            the library's may change the last bits.
+        path: ``direct`` or ``packed``, in place of the rule.
+        threads: at most so many, in place of ``get_num_threads()``.
+
+    Raises:
+        BlisgemmTypeError, BlisgemmValueError: an argument is not as above.
+
+    Example:
+        >>> import blisgemm
+        >>> blisgemm.make_plan(8, 8, 8, "float64").path
+        'direct'
+    """
+    extents = tuple(_extent(name, value) for name, value in (("m", m), ("n", n), ("k", k)))
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        raise BlisgemmTypeError(f"dtype: expected a NumPy dtype; got {dtype!r}") from None
+    if path not in (None, "direct", "packed"):
+        raise BlisgemmValueError(f"path: expected 'direct', 'packed' or None; got {path!r}")
+    if name not in SHORT_NAMES:
+        return numpy_plan(*extents, name, f"dtype: {name} has no kernel yet, so NumPy multiplies it")
+    spec = catalog.by_name(kernel) if isinstance(kernel, str) else kernel
+    if spec is not None:
+        if not isinstance(spec, KernelSpec):
+            raise BlisgemmTypeError(f"kernel: expected a name or a KernelSpec; got {kernel!r}")
+        if spec.acc_dtype != name:
+            raise BlisgemmValueError(f"kernel: expected one for {name}; got {spec.name}")
+        _runnable(spec)
+    if blocking is not None:
+        blocking = _check_blocking(blocking, spec or choose_kernel(name, "packed")[0])
+    limit = get_num_threads() if threads is None else check_threads(threads)
+    swapped = wants_swap(m, n, unit_row=False, unit_column=True)
+    # C-contiguous A transposed has rows only where they are one element long
+    return plan_for(*extents, name, limit, not swapped or k == 1, swapped, spec, blocking, path)
+
+
+def wants_swap(m: int, n: int, *, unit_row: bool, unit_column: bool) -> bool:
+    """Whether to compute C' = B' A': C's transpose has the long unit-stride rows that a micro-tile wants.
+
+    ``unit_row``, ``unit_column``: whether C's row and column stride are one element. A single column is
+    always swapped, so that the lanes run over its rows.
+    """
+    if n == 1:
+        return m > 1
+    return m > 1 and unit_row and not unit_column
+
+
+def _extent(name: str, value: Any) -> int:
+    try:
+        extent = int(value.__index__())
+    except AttributeError:
+        raise BlisgemmTypeError(f"{name}: expected an integer >= 0; got {value!r}") from None
+    if extent < 0:
+        raise BlisgemmValueError(f"{name}: expected an integer >= 0; got {value!r}")
+    return extent
+
+
+def _check_blocking(blocking: Any, kernel: KernelSpec) -> tuple[int, int, int]:
+    try:
+        mc, nc, kc = (int(x.__index__()) for x in blocking)
+    except (TypeError, ValueError, AttributeError):
+        raise BlisgemmTypeError(f"blocking: expected three integers (mc, nc, kc); got {blocking!r}") from None
+    if min(mc, nc, kc) < 1 or mc % kernel.mr or nc % kernel.nr:
+        raise BlisgemmValueError(
+            f"blocking: expected (mc, nc, kc) with mc a multiple of mr = {kernel.mr}, nc of nr = {kernel.nr}, "
+            f"kc >= 1; got {blocking!r}"
+        )
+    return mc, nc, kc
+
+
+@lru_cache(maxsize=4096)
+def plan_for(
+    m: int, n: int, k: int, dtype: str, threads: int, b_has_rows: bool, swapped: bool = False,
+    kernel: KernelSpec | None = None, blocking: tuple[int, int, int] | None = None, path: str | None = None,
+    batch: int = 1,
+) -> Plan:  # fmt: skip
+    """Return the plan for checked arguments; cached.
+
+    Args:
+        b_has_rows: whether the rows of B (of A transposed, if swapped) have unit column stride, which the direct
+            path needs.
+        swapped: see ``wants_swap``.
+        batch: number of products of this shape.
+    """
+    machine = current()
+    plan = Plan(m, n, k, dtype, "direct", None, None, machine, batch=batch, swapped=swapped)
+    if m == 0 or n == 0 or batch == 0:
+        return replace(plan, path="empty", reasons=("path: the result has no elements",))
+    if k == 0:
+        return replace(plan, path="scale", reasons=("path: k = 0, so the result is beta * C",))
+    if swapped:
+        m, n = n, m
+    path, why = (path, "path: as asked for") if path else _choose_path(m, n, k, dtype, b_has_rows)
+    if path == "direct" and not b_has_rows:
+        raise BlisgemmValueError("path: the direct path needs rows of B with unit column stride; use 'packed'")
+    spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, path)
+    useful = useful_threads(m * n * k * batch, threads)
+    batch_ways = min(useful, batch) if batch > 1 and (path == "direct" or batch >= useful) else 1
+    reasons = [why, why_kernel]
+    if batch_ways > 1:
+        reasons.append(f"threads: {batch_ways} over the {batch} items of the batch")
+    ic_ways, jr_ways = 1, 1
+    if path == "packed":
+        if batch_ways == 1:
+            ic_ways, jr_ways = choose_ways(m, n, spec.mr, spec.nr, useful_threads(m * n * k, threads))
+        chosen = choose_blocking(machine, spec, m, n, k, ic_ways, jr_ways)
+        if m <= spec.mr:
+            chosen = _stream_b(machine, spec, chosen, k)
+        if blocking is not None:
+            chosen = replace(chosen, mc=blocking[0], nc=blocking[1], kc=blocking[2], reasons=("blocking: as asked for",))
+    else:
+        kc = blocking[2] if blocking is not None else kc_for(dtype, k)
+        chosen = Blocking(mc=m, nc=n, kc=kc, footprints=(), reasons=())
+    return replace(
+        plan, path=path, kernel=spec, blocking=chosen, ic_ways=ic_ways, jr_ways=jr_ways, batch_ways=batch_ways,
+        reasons=tuple(reasons),
+    )  # fmt: skip
+
+
+def _stream_b(machine: Machine, spec: KernelSpec, chosen: Blocking, k: int) -> Blocking:
+    """Narrow the panel of B where only one micro-panel of A meets it: it is used once, so half of L2 holds it."""
+    column_bytes = min(chosen.kc, k) * spec.itemsize
+    nc = max(spec.nr, machine.l2.size_bytes // 2 // column_bytes // spec.nr * spec.nr)
+    if nc >= chosen.nc:
+        return chosen
+    reason = f"nc: {nc}, since one micro-panel of A uses the panel of B once: half of L2 holds it"
+    return replace(chosen, nc=nc, reasons=(*chosen.reasons, reason))
+
+
+def _choose_path(m: int, n: int, k: int, dtype: str, b_has_rows: bool) -> tuple[str, str]:
+    if not b_has_rows:
+        return "packed", "path: B's columns are strided, so vectors of it must be packed"
+    if m * n * k <= DIRECT_TERMS:
+        return "direct", f"path: m n k = {m * n * k:,} <= {DIRECT_TERMS:,}, too little work to repay packing"
+    rows = choose_kernel(dtype, "direct")[0].mr
+    if m <= rows:
+        return "direct", f"path: {m} rows, so each element of B is used once or twice and packing it is a copy for nothing"
+    return "packed", f"path: m n k = {m * n * k:,} > {DIRECT_TERMS:,}, enough work to repay packing"
+
+
+def fast_lane_kc(dtype: str) -> int:
+    """Return the largest k that is one kc block."""
+    return KC_MAX[dtype]

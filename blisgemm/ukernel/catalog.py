@@ -1,0 +1,90 @@
+"""Every microkernel of the library: one row each, the preferred one of its kind first.
+
+Knows: which tiles exist for which vector set, and why. Does not know: which set this host has.
+Called by ``plan``, the CLI and the tests.
+
+A row serves one of two roles. ``packed`` kernels work on micro-panels and want many
+accumulators per load. ``direct`` kernels work on the matrices as they lie; few rows and one or two
+vectors wide, so that an 8 x 8 product doesn't pay for a 12 x 32 tile.
+"""
+
+from __future__ import annotations
+
+from ..errors import BlisgemmValueError
+from ..machine.facts import Isa
+from ..machine.isas import AVX2, AVX512, GENERIC, NEON, SSE2
+from .spec import KernelSpec
+
+__all__ = ["ROLES", "by_name", "kernels", "preferred"]
+
+ROLES = ("packed", "direct")
+
+# (isa, dtype): tiles (mr, nr) for packed panels | tiles for the direct path.
+# Sources: BLIS config/{skx,haswell,altra} for the shapes; this project's bench/kc.py and
+# bench/small.py (AMD Zen 4, 2026-11-29) for the order: 8x48 gave 103-107 GFLOP/s at n = 2000, 12x32
+# 100-104, 14x32 less; 8x16 beat 12x32, 8x32 and 12x16 on the direct path for every n <= 64.
+_TILES: tuple[tuple[Isa, str, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]], ...] = (
+    (AVX512, "float32", ((8, 48), (12, 32)), ((8, 16),)),
+    (AVX512, "float64", ((8, 24), (12, 16)), ((8, 8),)),
+    (AVX512, "complex64", ((6, 16),), ((4, 16),)),
+    (AVX512, "complex128", ((6, 8),), ((4, 8),)),
+    (AVX2, "float32", ((6, 16),), ((4, 16),)),
+    (AVX2, "float64", ((6, 8),), ((4, 8),)),
+    (AVX2, "complex64", ((3, 8),), ((2, 8),)),
+    (AVX2, "complex128", ((3, 4),), ((2, 4),)),
+    (SSE2, "float32", ((4, 8),), ((4, 8),)),
+    (SSE2, "float64", ((4, 4),), ((4, 4),)),
+    (SSE2, "complex64", ((2, 4),), ((2, 4),)),
+    (SSE2, "complex128", ((2, 2),), ((2, 2),)),
+    (NEON, "float32", ((8, 12),), ((8, 8),)),
+    (NEON, "float64", ((8, 6),), ((8, 4),)),
+    (NEON, "complex64", ((4, 4),), ((4, 4),)),
+    (NEON, "complex128", ((4, 2),), ((4, 2),)),
+    (GENERIC, "float32", ((4, 8),), ((4, 8),)),
+    (GENERIC, "float64", ((4, 4),), ((4, 4),)),
+    (GENERIC, "complex64", ((2, 4),), ((2, 4),)),
+    (GENERIC, "complex128", ((2, 2),), ((2, 2),)),
+)
+
+# Copies of the k step: one on AVX-512, where a step is already 24 fmas and longer loops ran 10 to
+# 20 % slower (12x32: 102.6 at one, 83.8 at four, Zen 4); four on the others.
+_UNROLL = {"avx512": 1}
+
+
+def _row(dtype: str, tile: tuple[int, int], isa: Isa) -> KernelSpec:
+    return KernelSpec(dtype, dtype, dtype, tile[0], tile[1], isa, unroll=_UNROLL.get(isa.name, 4))
+
+
+_ROWS: dict[tuple[str, str, str], tuple[KernelSpec, ...]] = {
+    (isa.name, dtype, role): tuple(_row(dtype, tile, isa) for tile in tiles)
+    for isa, dtype, *by_role in _TILES
+    for role, tiles in zip(ROLES, by_role, strict=True)
+}
+_BY_NAME: dict[str, KernelSpec] = {spec.name: spec for rows in _ROWS.values() for spec in rows}
+
+
+def kernels(dtype: str | None = None, isa: str | None = None) -> tuple[KernelSpec, ...]:
+    """Return the rows of the catalog, all or those of a dtype or a vector set."""
+    return tuple(
+        spec
+        for spec in _BY_NAME.values()
+        if (dtype is None or spec.acc_dtype == dtype) and (isa is None or spec.isa.name == isa)
+    )
+
+
+def by_name(name: str) -> KernelSpec:
+    """Return the row of that name.
+
+    Raises:
+        BlisgemmValueError: there is none; the message lists those of the same dtype.
+    """
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        alike = [n for n in _BY_NAME if n.split("_")[0] == str(name).split("_")[0]] or list(_BY_NAME)
+        raise BlisgemmValueError(f"kernel: expected one of {', '.join(alike)}; got {name!r}") from None
+
+
+def preferred(dtype: str, isa: Isa, role: str) -> KernelSpec:
+    """Return the kernel of first choice for a dtype on a vector set, in a role of ``ROLES``."""
+    return _ROWS[isa.name, dtype, role][0]

@@ -1,0 +1,94 @@
+"""The packed buffers: page-aligned, reused from call to call, bounded.
+
+Knows: bytes. Does not know: blocks or dtypes' meaning. Called by ``driver``.
+
+A call borrows one piece that holds its blocks of A (one per thread) and its panel of B, and gives it back.
+Calls on several Python threads borrow different pieces. What is kept is bounded by
+``KEPT_BYTES``; ``free_workspace`` drops it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+__all__ = ["KEPT_BYTES", "borrow", "buffer_bytes", "free_workspace", "workspace_bytes"]
+
+PAGE_BYTES = 4096
+# Kept between calls at most: room for a few concurrent calls of the largest documented workspace.
+KEPT_BYTES = 256 * 1024 * 1024
+
+_lock = threading.Lock()
+_free: list[np.ndarray[Any, Any]] = []
+
+
+def _pages(count: int) -> int:
+    return -(-count // PAGE_BYTES) * PAGE_BYTES
+
+
+def buffer_bytes(a_bytes: int, b_bytes: int, a_rows: int, b_rows: int = 1) -> int:
+    """Return the bytes that ``borrow`` takes: every row starts on a page of its own."""
+    return a_rows * _pages(a_bytes) + b_rows * _pages(b_bytes)
+
+
+def _allocate(size: int) -> np.ndarray[Any, Any]:
+    raw = np.empty(size + PAGE_BYTES, np.uint8)
+    start = -raw.ctypes.data % PAGE_BYTES
+    return raw[start : start + size]
+
+
+@contextlib.contextmanager
+def borrow(
+    a_bytes: int, b_bytes: int, a_rows: int, b_rows: int, dtype: np.dtype[Any]
+) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Lend (a_rows x a_bytes, b_rows x b_bytes) buffers as 2-D arrays of ``dtype``.
+
+    Rows are rounded up to whole pages. The contents are whatever was left there.
+    """
+    a_row, b_row = _pages(a_bytes), _pages(b_bytes)
+    size = a_rows * a_row + b_rows * b_row
+    piece = None
+    with _lock:
+        fitting = [i for i, p in enumerate(_free) if p.nbytes >= size]
+        if fitting:
+            piece = _free.pop(min(fitting, key=lambda i: _free[i].nbytes))
+        elif _free:  # too small for this call: let it go rather than hold both
+            _free.pop()
+    if piece is None:
+        piece = _allocate(size)
+    try:
+        a = piece[: a_rows * a_row].view(dtype).reshape(a_rows, a_row // dtype.itemsize)
+        b = piece[a_rows * a_row : size].view(dtype).reshape(b_rows, b_row // dtype.itemsize)
+        yield a, b
+    finally:
+        with _lock:
+            if piece.nbytes + sum(p.nbytes for p in _free) <= KEPT_BYTES:
+                _free.append(piece)
+
+
+def workspace_bytes() -> int:
+    """Return how many bytes are kept for the next calls (those in use right now not counted)."""
+    with _lock:
+        return sum(p.nbytes for p in _free)
+
+
+def free_workspace() -> int:
+    """Free the buffers that are kept for the next calls; return how many bytes that were."""
+    with _lock:
+        size = sum(p.nbytes for p in _free)
+        _free.clear()
+    return size
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
