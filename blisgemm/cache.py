@@ -89,13 +89,13 @@ def source_digest() -> str:
 
 
 class DiskCache:
-    """What a Numba dispatcher asks of its cache, for one function.
+    """What a Numba dispatcher asks of its cache, for one entry point.
 
     Source: the interface of ``numba.core.caching._Cache``.
     """
 
-    def __init__(self, py_func: Any) -> None:
-        self._name = f"{py_func.__module__}.{py_func.__qualname__}"
+    def __init__(self, name: str) -> None:
+        self._name = name  # of the entry point: one Python function may be compiled with different options
 
     @property
     def cache_path(self) -> str:

@@ -45,10 +45,10 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
     if name.startswith("run_batch_direct"):
         return (k, i, i, *product)
     real = numpy_support.from_dtype(real_dtype(kernel))
-    blocking, rows, flat = types.UniTuple(i, 3), types.Array(real, 2, "C"), types.Array(real, 1, "C")
+    blocking, blocks, panel = types.UniTuple(i, 3), types.Array(real, 3, "C"), types.Array(real, 2, "C")
     if name.startswith("run_batch_packed"):
-        return (k, blocking, i, *product, rows, rows)
-    return (k, blocking, types.UniTuple(i, 2), *product, rows, flat)
+        return (k, blocking, i, *product, blocks, blocks)
+    return (k, blocking, types.UniTuple(i, 2), *product, blocks, panel)
 
 
 @cache
@@ -56,7 +56,7 @@ def entry_point(name: str, kernel: KernelSpec) -> Callable[..., Any]:
     """Return the machine code of ``entry.<name>`` for ``kernel``, from the cache or compiled now."""
     dispatcher = getattr(entry, name)
     if not isinstance(dispatcher._cache, DiskCache):
-        dispatcher._cache = DiskCache(dispatcher.py_func)
+        dispatcher._cache = DiskCache(name)
     start = time.perf_counter()
     signature = _signature(name, kernel)
     hits = sum(dispatcher.stats.cache_hits.values())

@@ -121,13 +121,12 @@ def _run_matrix(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta: Any,
     if plan.path == "direct":
         entry_point("run_direct", kernel)(kernel, blocking.kc, alpha, a, b, beta, c, conj)
         return
-    ways = plan.ic_ways * plan.jr_ways
-    a_bytes, b_bytes = plan.packed_bytes
-    with region(ways) as threads, borrow(a_bytes, b_bytes, ways, 1, real_dtype(kernel)) as (a_buffer, b_buffer):
+    a_shape, b_shape = plan.packed_shapes
+    with region(plan.threads) as threads, borrow(a_shape, b_shape, real_dtype(kernel)) as (a_pack, b_pack):
         code = _serial_or_parallel("run_packed", kernel, threads)
         code(
             kernel, (blocking.mc, blocking.nc, blocking.kc), (plan.ic_ways, plan.jr_ways),
-            alpha, a, b, beta, c, conj, a_buffer, b_buffer[0],
+            alpha, a, b, beta, c, conj, a_pack, b_pack,
         )  # fmt: skip
 
 
@@ -145,13 +144,11 @@ def _run_batch_direct(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta
 def _run_batch_packed(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta: Any, conj: int) -> None:
     kernel, blocking = plan.kernel, plan.blocking
     assert kernel is not None and blocking is not None
-    a_bytes, b_bytes = plan.packed_bytes
-    with (
-        region(plan.batch_ways) as threads,
-        borrow(a_bytes, b_bytes, plan.batch_ways, plan.batch_ways, real_dtype(kernel)) as (a_buffer, b_buffer),
-    ):
+    a_shape, (panels, length) = plan.packed_shapes
+    b_shape = (plan.batch_ways, panels // plan.batch_ways, length)
+    with region(plan.batch_ways) as threads, borrow(a_shape, b_shape, real_dtype(kernel)) as (a_pack, b_pack):
         code = _serial_or_parallel("run_batch_packed", kernel, threads)
         code(
             kernel, (blocking.mc, blocking.nc, blocking.kc), plan.batch_ways,
-            alpha, a, b, beta, c, conj, a_buffer, b_buffer,
+            alpha, a, b, beta, c, conj, a_pack, b_pack,
         )  # fmt: skip

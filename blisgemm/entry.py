@@ -1,5 +1,8 @@
 """The compiled entry points: from Python objects to the loops, in one call each.
 
+Every function that only compiled code calls is inlined into these, so that one function is compiled per
+entry point; compiling each on its own took three times as long.
+
 Knows: what a compiled call takes and returns. Does not know: why a path was chosen (``plan``) or what
 errors say (``operands``). Called by ``driver`` (general products) and ``api`` (the fast lane).
 
@@ -10,7 +13,8 @@ is taken, which says what is wrong.
 
 from numba import njit, prange
 
-from .loops import PARALLEL, direct, five_loops, five_loops_parallel
+from .loops import direct, five_loops
+from .pack import INNER
 from .ukernel.ndarray import address, is_matrix, open_matrix, open_stack
 
 __all__ = [
@@ -20,8 +24,14 @@ __all__ = [
 
 DONE, DECLINED = 1, 0
 
+# Only what the text marks with prange runs in parallel; Numba invents nothing.
+PARALLEL = {
+    "prange": True, "comprehension": False, "numpy": False, "fusion": False,
+    "reduction": False, "inplace_binop": False, "setitem": False, "stencil": False,
+}  # fmt: skip
 
-@njit(nogil=True)
+
+@njit(**INNER)
 def byte_range(x):
     """Return the first byte and the one past the last byte that x touches (x isn't empty)."""
     first = address(x)
@@ -35,7 +45,7 @@ def byte_range(x):
     return first, last
 
 
-@njit(nogil=True)
+@njit(**INNER)
 def overlap(x, y):
     """Whether the byte ranges of x and y meet; a cheap test that may say yes too often."""
     x0, x1 = byte_range(x)
@@ -82,21 +92,11 @@ def run_direct(kernel, kc, alpha, a_object, b_object, beta, c_object, conj):
     )  # fmt: skip
 
 
-@njit(nogil=True)
-def run_packed(kernel, blocking, ways, alpha, a_object, b_object, beta, c_object, conj, a_buffer, b_buffer):
-    """Run ``loops.five_loops`` on three checked 2-D arrays, on the calling thread."""
+def _packed(kernel, blocking, ways, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack):
+    """Run ``loops.five_loops`` on three checked 2-D arrays, on ``ways[0] * ways[1]`` threads."""
     five_loops(
         kernel, blocking, ways, alpha, open_matrix(kernel, a_object), open_matrix(kernel, b_object),
-        beta, open_matrix(kernel, c_object), conj, a_buffer, b_buffer,
-    )  # fmt: skip
-
-
-@njit(nogil=True)
-def run_packed_parallel(kernel, blocking, ways, alpha, a_object, b_object, beta, c_object, conj, a_buffer, b_buffer):
-    """Run the same loops on ``ways[0] * ways[1]`` threads of Numba's threading layer."""
-    five_loops_parallel(
-        kernel, blocking, ways, alpha, open_matrix(kernel, a_object), open_matrix(kernel, b_object),
-        beta, open_matrix(kernel, c_object), conj, a_buffer, b_buffer,
+        beta, open_matrix(kernel, c_object), conj, a_pack, b_pack,
     )  # fmt: skip
 
 
@@ -109,18 +109,20 @@ def _batch_direct(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, 
             direct(kernel, kc, alpha, a[item], b[item], beta, c[item], conj)
 
 
-def _batch_packed(kernel, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_buffer, b_buffer):
-    """Run ``loops.five_loops`` on every item, one thread an item; ``a_buffer``, ``b_buffer`` have a row per part."""
+def _batch_packed(kernel, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack):
+    """Run ``loops.five_loops`` on every item, one thread an item; ``a_pack``, ``b_pack`` have a row per part."""
     a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, c_object)
     items = c.shape[0]
     for t in prange(parts):
         for item in range(items * t // parts, items * (t + 1) // parts):
             five_loops(
                 kernel, blocking, (1, 1), alpha, a[item], b[item], beta, c[item], conj,
-                a_buffer[t : t + 1], b_buffer[t],
+                a_pack[t : t + 1], b_pack[t],
             )  # fmt: skip
 
 
+run_packed = njit(nogil=True)(_packed)
+run_packed_parallel = njit(nogil=True, parallel=PARALLEL)(_packed)
 run_batch_direct = njit(nogil=True)(_batch_direct)
 run_batch_direct_parallel = njit(nogil=True, parallel=PARALLEL)(_batch_direct)
 run_batch_packed = njit(nogil=True)(_batch_packed)

@@ -13,8 +13,8 @@ allocates (``workspace``) or how many threads there are (``parallel``). Called b
     ir   1st loop           rows of the block in steps of mr      one micro-tile of C -> registers
     p    microkernel          C[mr x nr] += A[mr x kc] * B[kc x nr]
 
-The same text is compiled twice, with ``prange`` as a plain range (one thread) and as parallel
-ranges; and it runs as plain Python for a trace. kc steps are taken in order by everyone,
+The same text is compiled twice (``entry``), with ``prange`` as a plain range for one thread and as
+parallel ranges; and it runs as plain Python for a trace. kc steps are taken in order by everyone,
 so the number of threads can't change a bit.
 
 Source: Goto and van de Geijn, TOMS 34(3), 2008; Van Zee and van de Geijn, TOMS 41(3), 2015.
@@ -22,32 +22,25 @@ Source: Goto and van de Geijn, TOMS 34(3), 2008; Van Zee and van de Geijn, TOMS 
 
 from numba import njit, prange
 
-from .pack import micro_panels, pack_a, pack_b
+from .pack import INNER, pack_a, pack_b
 from .ukernel.bind import microkernel
 
-__all__ = ["PARALLEL", "direct", "five_loops", "five_loops_parallel", "macrokernel"]
+__all__ = ["direct", "five_loops", "macrokernel", "share"]
 
-# Only what the text marks with prange runs in parallel; Numba invents nothing.
-PARALLEL = {
-    "prange": True, "comprehension": False, "numpy": False, "fusion": False,
-    "reduction": False, "inplace_binop": False, "setitem": False, "stencil": False,
-}  # fmt: skip
-
-
-@njit(nogil=True)
+@njit(**INNER)
 def ceil_div(a, b):
     """Return the number of steps of b that cover a."""
     return (a + b - 1) // b
 
 
-@njit(nogil=True)
+@njit(**INNER)
 def share(extent, step, part, parts):
     """Return where part ``part`` of ``parts`` of ``extent`` starts and ends, in whole steps."""
     steps = ceil_div(extent, step)
     return min(extent, steps * part // parts * step), min(extent, steps * (part + 1) // parts * step)
 
 
-@njit(nogil=True)
+@njit(**INNER)
 def macrokernel(kernel, alpha, a_pack, b_pack, beta, c, kc_cur, conj):
     """Multiply a packed block of A by (a part of) a packed panel of B into C."""
     mc_cur, nc_cur = c.shape
@@ -59,7 +52,8 @@ def macrokernel(kernel, alpha, a_pack, b_pack, beta, c, kc_cur, conj):
             )  # fmt: skip
 
 
-def _five_loops(kernel, blocking, ways, alpha, a, b, beta, c, conj, a_buffer, b_buffer):
+@njit(**INNER)
+def five_loops(kernel, blocking, ways, alpha, a, b, beta, c, conj, a_pack, b_pack):
     """Compute ``c := alpha * op(a) * op(b) + beta * c`` by packed blocks; op is conjugation or nothing.
 
     Args:
@@ -68,7 +62,7 @@ def _five_loops(kernel, blocking, ways, alpha, a, b, beta, c, conj, a_buffer, b_
         ways: (ic, jr): threads over rows and over columns of each panel.
         alpha, beta, conj: as ``microkernel`` takes them.
         a, b, c: m x k, k x n, m x n, any strides.
-        a_buffer: (ic * jr, mc * kc) reals, one row per thread; b_buffer: (nc * kc) reals.
+        a_pack: (ic * jr, mc / mr, kc * mr) reals, a block of A per thread; b_pack: (nc / nr, kc * nr) reals.
     """
     (m, k), n = a.shape, b.shape[1]
     mc, nc, kc = blocking
@@ -79,30 +73,20 @@ def _five_loops(kernel, blocking, ways, alpha, a, b, beta, c, conj, a_buffer, b_
         for pc in range(0, k, kc):  # 4th loop: the summed dimension, in order
             kc_cur = min(kc, k - pc)
             beta_pc = beta if pc == 0 else kernel.one  # later blocks add to what the first left
-            b_pack = micro_panels(b_buffer, ceil_div(nc_cur, kernel.nr), kc_cur * kernel.nr * kernel.planes)
             for t in prange(threads):  # the panel of B is packed by all, into L3
-                jr0, jr1 = share(nc_cur, kernel.nr, t, threads)
-                pack_b(kernel, b[pc : pc + kc_cur, jc + jr0 : jc + jr1], b_pack[jr0 // kernel.nr : ceil_div(jr1, kernel.nr)])
+                j0, j1 = share(nc_cur, kernel.nr, t, threads)
+                pack_b(kernel, b[pc : pc + kc_cur, jc + j0 : jc + j1], b_pack[j0 // kernel.nr :])
             for t in prange(threads):
                 i0, i1 = share(m, kernel.mr, t // jr_ways, ic_ways)
                 j0, j1 = share(nc_cur, kernel.nr, t % jr_ways, jr_ways)
                 for ic in range(i0, i1, mc):  # 3rd loop: rows of C and A
                     mc_cur = min(mc, i1 - ic)
-                    a_pack = micro_panels(
-                        a_buffer[t], ceil_div(mc_cur, kernel.mr), kc_cur * kernel.mr * kernel.planes
-                    )
-                    pack_a(kernel, a[ic : ic + mc_cur, pc : pc + kc_cur], a_pack)  # the block of A, into L2
-                    macrokernel(
-                        kernel, alpha, a_pack, b_pack[j0 // kernel.nr :], beta_pc,
-                        c[ic : ic + mc_cur, jc + j0 : jc + j1], kc_cur, conj,
-                    )  # fmt: skip
+                    pack_a(kernel, a[ic : ic + mc_cur, pc : pc + kc_cur], a_pack[t])  # the block of A, into L2
+                    c_block = c[ic : ic + mc_cur, jc + j0 : jc + j1]
+                    macrokernel(kernel, alpha, a_pack[t], b_pack[j0 // kernel.nr :], beta_pc, c_block, kc_cur, conj)
 
 
-five_loops = njit(nogil=True)(_five_loops)
-five_loops_parallel = njit(nogil=True, parallel=PARALLEL)(_five_loops)
-
-
-@njit(nogil=True)
+@njit(**INNER)
 def direct(kernel, kc, alpha, a, b, beta, c, conj):
     """Compute the same product, with the same bits, on the matrices as they lie, without packing.
 

@@ -6,6 +6,7 @@ run. Called by ``api`` (per call, cached) and by people (``make_plan``, ``explai
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -20,6 +21,7 @@ from .machine.facts import Machine
 from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
 from .ukernel import catalog
 from .ukernel.spec import SHORT_NAMES, KernelSpec
+from .workspace import buffer_bytes
 
 __all__ = ["DIRECT_TERMS", "PATHS", "Plan", "choose_kernel", "fast_lane_kc", "make_plan", "numpy_plan", "plan_for", "wants_swap"]
 
@@ -77,22 +79,24 @@ class Plan:
         return "NumPy's own" if self.path == "numpy" else "exact"
 
     @property
-    def workspace_bytes(self) -> int:
-        """Bytes of packed buffers that the run borrows: a block of A per thread and the panel of B."""
-        if self.path != "packed" or self.kernel is None or self.blocking is None:
-            return 0
-        from .workspace import buffer_bytes
-
-        a_bytes, b_bytes = self.packed_bytes
-        return buffer_bytes(a_bytes, b_bytes, self.threads, self.batch_ways)
+    def packed_shapes(self) -> tuple[tuple[int, int, int], tuple[int, int]]:
+        """Shapes, in reals, of the packed blocks of A (one per thread) and of a packed panel of B."""
+        kernel, blocking = self.kernel, self.blocking
+        if self.path != "packed" or kernel is None or blocking is None:
+            return (0, 0, 0), (0, 0)
+        kc = min(blocking.kc, self.k) * kernel.planes
+        return (
+            (self.threads, blocking.mc // kernel.mr, kc * kernel.mr),
+            (self.batch_ways * (blocking.nc // kernel.nr), kc * kernel.nr),
+        )
 
     @property
-    def packed_bytes(self) -> tuple[int, int]:
-        """Bytes of one packed block of A and of one packed panel of B."""
-        kernel, blocking = self.kernel, self.blocking
-        assert kernel is not None and blocking is not None
-        step = kernel.itemsize * min(blocking.kc, max(1, self.k))
-        return blocking.mc * step, blocking.nc * step
+    def workspace_bytes(self) -> int:
+        """Bytes of packed buffers that the run borrows: a block of A per thread and the panel of B."""
+        if self.kernel is None:
+            return 0
+        a_bytes, b_bytes = (math.prod(shape) * self.kernel.real_bits // 8 for shape in self.packed_shapes)
+        return buffer_bytes(a_bytes, b_bytes)
 
     def __str__(self) -> str:
         """The plan in words and numbers, one fact a line."""

@@ -10,6 +10,7 @@ Calls on several Python threads borrow different pieces. What is kept is bounded
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 from collections.abc import Iterator
@@ -31,9 +32,9 @@ def _pages(count: int) -> int:
     return -(-count // PAGE_BYTES) * PAGE_BYTES
 
 
-def buffer_bytes(a_bytes: int, b_bytes: int, a_rows: int, b_rows: int = 1) -> int:
-    """Return the bytes that ``borrow`` takes: every row starts on a page of its own."""
-    return a_rows * _pages(a_bytes) + b_rows * _pages(b_bytes)
+def buffer_bytes(a_bytes: int, b_bytes: int) -> int:
+    """Return the bytes that ``borrow`` takes for two arrays of these sizes."""
+    return _pages(a_bytes) + _pages(b_bytes)
 
 
 def _allocate(size: int) -> np.ndarray[Any, Any]:
@@ -44,14 +45,11 @@ def _allocate(size: int) -> np.ndarray[Any, Any]:
 
 @contextlib.contextmanager
 def borrow(
-    a_bytes: int, b_bytes: int, a_rows: int, b_rows: int, dtype: np.dtype[Any]
+    a_shape: tuple[int, ...], b_shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Lend (a_rows x a_bytes, b_rows x b_bytes) buffers as 2-D arrays of ``dtype``.
-
-    Rows are rounded up to whole pages. The contents are whatever was left there.
-    """
-    a_row, b_row = _pages(a_bytes), _pages(b_bytes)
-    size = a_rows * a_row + b_rows * b_row
+    """Lend two arrays of these shapes, each starting on a page. The contents are whatever was left there."""
+    a_bytes, b_bytes = (math.prod(shape) * dtype.itemsize for shape in (a_shape, b_shape))
+    size = buffer_bytes(a_bytes, b_bytes)
     piece = None
     with _lock:
         fitting = [i for i, p in enumerate(_free) if p.nbytes >= size]
@@ -61,10 +59,12 @@ def borrow(
             _free.pop()
     if piece is None:
         piece = _allocate(size)
+    start = size - _pages(b_bytes)
     try:
-        a = piece[: a_rows * a_row].view(dtype).reshape(a_rows, a_row // dtype.itemsize)
-        b = piece[a_rows * a_row : size].view(dtype).reshape(b_rows, b_row // dtype.itemsize)
-        yield a, b
+        yield (
+            piece[:a_bytes].view(dtype).reshape(a_shape),
+            piece[start : start + b_bytes].view(dtype).reshape(b_shape),
+        )
     finally:
         with _lock:
             if piece.nbytes + sum(p.nbytes for p in _free) <= KEPT_BYTES:
