@@ -163,15 +163,17 @@ _NOT_GIVEN: Any = object()
 _lanes: dict[Any, Any] = {}
 
 
-def _open_lane(dtype: np.dtype[Any]) -> Any:
-    """Compile (or load) the fast lane of a dtype and remember it."""
-    if dtype.name not in SHORT_NAMES or not dtype.isnative:
+def _open_lane(x1: Any, x2: Any) -> Any:
+    """Return the lane for two operands met for the first time, or ``None`` if they aren't for it."""
+    if not (type(x1) is type(x2) is _ndarray and x1.ndim == x2.ndim == 2 and x1.dtype is x2.dtype):
+        return None
+    if x1.dtype.name not in SHORT_NAMES or not x1.dtype.isnative or x1.size * x2.shape[1] > DIRECT_TERMS:
         return None
     from .compiled import entry_point
 
-    kernel = choose_kernel(dtype.name, "direct")[0]
-    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(dtype.name))
-    _lanes[dtype] = lane
+    kernel = choose_kernel(x1.dtype.name, "direct")[0]
+    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(x1.dtype.name))
+    _lanes[x1.dtype] = lane
     return lane
 
 
@@ -209,7 +211,7 @@ def matmul(
     if axes is _NOT_GIVEN and dtype is None and order == "K" and casting == "same_kind":
         try:
             dt = x1.dtype
-            lane = _lanes.get(dt)
+            lane = _lanes.get(dt) or _open_lane(x1, x2)
             if lane is not None:
                 code, kernel, kc_max = lane
                 if out is not None:
@@ -223,4 +225,4 @@ def matmul(
             pass  # not arrays: the general way says so
     from .gufunc import general_matmul
 
-    return general_matmul(x1, x2, out, casting, order, dtype, subok, None if axes is _NOT_GIVEN else axes, _open_lane)
+    return general_matmul(x1, x2, out, casting, order, dtype, subok, None if axes is _NOT_GIVEN else axes)

@@ -25,7 +25,8 @@ from .errors import BlisgemmValueError
 from .machine.facts import Cache, Machine
 from .ukernel.spec import KernelSpec
 
-__all__ = ["KC_MAX", "Blocking", "Footprint", "LowAnswer", "choose_blocking", "kc_for", "low_et_al"]
+__all__ = ["KC_MAX", "Blocking", "Footprint", "LowAnswer", "choose_blocking", "footprints", "kc_for",
+           "low_et_al"]  # fmt: skip
 
 # Elements of k in one block, at most; multiples of KC_STEP. Source: measured by bench/kc.py;
 # BLIS config haswell/zen/skx.
@@ -35,25 +36,25 @@ KC_MAX = {"float32": 384, "float64": 256, "complex64": 256, "complex128": 192}
 KC_STEP = 8
 
 # The block of A takes at most two thirds of a core's part of L2, (numerator, denominator). Source: BLIS
-# config: haswell f32 168*256*4 is 66 % of 256 KiB, skx f32 480*384*4 is 70 % of 1 MiB, altra f32
-# 192*640*4 is 47 % of 1 MiB. On a Zen 4 (EPYC, 1 MiB) shares of 18 to 97 % lay within 1.5 % of each other:
-# f32_12x32_avx512, five_loops, m = n = k = 2688, one thread, November 2026.
+# config: haswell f32 168*256*4 is 66 % of 256 KiB, skx f32 480*384*4 is 70 % of 1 MiB, altra f32 192*640*4
+# is 47 % of 1 MiB. On Zen 4 (1 MiB) shares of 18 to 97 % all lay within 3 % (f32_8x48_avx512; [1]).
 A_SHARE = (2, 3)
 
-# The panel of B takes at most half of the threads' part of L3; the other half is for A on its way to L2
-# and for C. Source: BLIS config/haswell f32: 4080*256*4 is 50 % of 8 MiB.
+# The panel of B takes at most half of the threads' part of L3; the rest is for A on its way to L2 and
+# for C. Source: BLIS config/haswell f32: 4080*256*4 is 50 % of 8 MiB.
 B_SHARE = (1, 2)
 
-# Columns of the panel of B, at least. A is packed again for every panel. Source: five_loops as for A_SHARE,
-# GFLOP/s at nc = 128, 256, 512, 768, 1024, 2688: 83.6 88.8 90.9 93.3 94.0 95.4 (f32_12x32_avx512) and
-# 34.5 35.7 36.7 37.2 37.3 38.1 (f64_14x16_avx512): 1024 is within 2 % of a single panel, 512 loses 4 to 5 %.
+# Columns of the panel of B, at least: A is packed again for every panel. Source: [1], GFLOP/s at nc = 144,
+# 288, 384, 576, 912, 2688: f32_8x48_avx512 98.5 104.2 106.5 108.3 109.3 110.0; f64_8x24_avx512 50.1 52.4
+# 53.4 53.7 54.0 54.6. So 1024 is within 1 % of a single panel, and 288 loses 4 to 5 %.
+# [1] five_loops, m = n = k = 2688, one thread, best of 12 or more, EPYC (Zen 4) in a VM, 2026-11-29.
 NC_MIN = 1024
 
 # Columns of the panel of B where there is no third level to fit. Source: BLIS config/haswell nc.
 NC_NO_L3 = 4080
 
-# The workspace of a panel of B stays bounded on machines with a very large L3. Source: our choice; at
-# kc = 384 in f32 it is 21845 columns, and A packed again for every 21845 columns costs nothing that shows.
+# The workspace of a panel of B stays bounded where L3 is very large. Source: our choice; with kc = 384 in
+# f32 it is 21845 columns, 20 times what NC_MIN asks for.
 PANEL_BYTES_MAX = 32 << 20
 
 
@@ -61,12 +62,8 @@ PANEL_BYTES_MAX = 32 << 20
 class Footprint:
     """What one block occupies, and the memory it is meant to stay in.
 
-    Args:
-        level: 0 registers, 1 to 3 caches, 4 memory (the panel of B on a machine without L3).
-        bytes: the size of the block, padding to whole micro-panels included.
-        cache_bytes: this core's part of that level, or for the panel of B the part of all threads'
-            cores on one L3; 0 for memory.
-        share: ``bytes / cache_bytes``; 0.0 for memory.
+    ``level``: 0 registers, 1 to 3 caches, 4 memory (the panel of B where there is no L3). ``cache_bytes``: this
+    core's part of that level; for the panel of B the part of all threads on one L3; 0 for memory.
     """
 
     what: str
@@ -105,9 +102,9 @@ class LowAnswer:
 def kc_for(dtype: str, k: int) -> int:
     """Return the kc block of a product, from (dtype, k) alone: the same bits on every machine.
 
-    An element of C is one chain of fused multiply-adds within a kc block, and blocks are added in order:
-    another kc rounds otherwise. So kc may not look at caches, kernels, m, n or threads. A k that needs
-    several blocks is split evenly, since a short last block costs a whole update of C.
+    An element of C is one chain of sums within a kc block, and blocks are added in order: another kc rounds
+    otherwise. So kc may not look at caches, kernels, m, n or threads. A longer k is split evenly, since a
+    short last block costs a whole update of C.
 
     Args:
         dtype: NumPy name of the accumulator.
@@ -128,9 +125,7 @@ def kc_for(dtype: str, k: int) -> int:
     if k < 0:
         raise BlisgemmValueError(f"k: expected k >= 0; got {k}")
     kc_max = KC_MAX[dtype]
-    if k <= kc_max:
-        return max(k, 1)
-    return min(kc_max, _round_up(_even_step(k, kc_max), KC_STEP))
+    return max(k, 1) if k <= kc_max else _ceil_div(_even_step(k, kc_max), KC_STEP) * KC_STEP
 
 
 def choose_blocking(
@@ -166,15 +161,29 @@ def choose_blocking(
     for name, value, least in (("m", m, 0), ("n", n, 0), ("ic_ways", ic_ways, 1), ("jr_ways", jr_ways, 1)):
         if value < least:
             raise BlisgemmValueError(f"{name}: expected {name} >= {least}; got {value}")
-    kc = kc_for(kernel.acc_dtype, k)
+    kc, threads = kc_for(kernel.acc_dtype, k), ic_ways * jr_ways
     mc, why_mc = _choose_mc(machine.l2, kernel, kc, m, ic_ways)
-    nc, why_nc = _choose_nc(machine.l3, kernel, kc, n, ic_ways * jr_ways, jr_ways)
-    footprints = _footprints(machine, kernel, mc, nc, kc, ic_ways * jr_ways)
-    why_kc = (
-        f"kc = {kc}: from dtype and k alone, so that every machine computes the same bits: at most "
-        f"{KC_MAX[kernel.acc_dtype]} for {kernel.acc_dtype}; {_blocks(k, kc)} of k = {k}"
+    nc, why_nc = _choose_nc(machine.l3, kernel, kc, n, jr_ways, threads)
+    sizes = footprints(machine, kernel, mc, nc, kc, threads)
+    rule = f"at most {KC_MAX[kernel.acc_dtype]} for {kernel.acc_dtype}, whatever the machine: the same bits"
+    why_kc = f"kc = {kc}: {rule}; {_blocks(k, kc)} of k = {k}"
+    return Blocking(mc, nc, kc, sizes, (why_kc, why_mc, why_nc, _say_l1(kernel, sizes[1])))
+
+
+def footprints(
+    machine: Machine, kernel: KernelSpec, mc: int, nc: int, kc: int, threads: int = 1
+) -> tuple[Footprint, ...]:
+    """Return what each block of a blocking, chosen or forced, occupies: nearest to the fmas first."""
+    l1, l2, l3, isa, size = machine.l1, machine.l2, machine.l3, kernel.isa, kernel.itemsize
+    l3_bytes = l3.size_bytes * min(threads, l3.cores) // l3.cores if l3 else 0
+    rows = (
+        ("micro-tile of C", 0, kernel.accumulators * isa.vector_bytes, isa.registers * isa.vector_bytes),
+        ("micro-panel of B", 1, kc * kernel.nr * size, l1.size_bytes // l1.cores),
+        ("micro-panel of A", 1, kernel.mr * kc * size, l1.size_bytes // l1.cores),
+        ("block of A", 2, mc * kc * size, l2.size_bytes // l2.cores),
+        ("panel of B", 3 if l3 else 4, kc * nc * size, l3_bytes),
     )
-    return Blocking(mc, nc, kc, footprints, (why_kc, why_mc, why_nc, _say_l1(kernel, footprints[1])))
+    return tuple(Footprint(*row, row[2] / row[3] if row[3] else 0.0) for row in rows)
 
 
 def low_et_al(machine: Machine, kernel: KernelSpec) -> LowAnswer:
@@ -195,17 +204,16 @@ def low_et_al(machine: Machine, kernel: KernelSpec) -> LowAnswer:
     ways_a = max(1, (l1.ways - 1) * kernel.mr // (kernel.mr + kernel.nr))
     kc = max(1, ways_a * l1.size_bytes // (l1.ways * kernel.mr * size))
     mc = max(kernel.mr, (l2.ways - 2) * l2.size_bytes // (l2.ways * kc * size))
-    text = (
-        f"Low et al. (TOMS 43(2), 2016) for {kernel.name} on {machine.name}: kc = {kc}, the micro-panel of A "
-    )
-    text += (
-        f"in {ways_a} of {l1.ways} L1 ways; mc = {mc}, the block of A in {l2.ways - 2} of {l2.ways} L2 ways; "
-    )
     nc = max(kernel.nr, (l3.ways - 2) * l3.size_bytes // (l3.ways * kc * size)) if l3 else None
-    text += f"nc = {nc}, the panel of B in {l3.ways - 2} of {l3.ways} L3 ways" if l3 else "no nc, without L3"
+    text = f"Low et al. (TOMS 43(2), 2016) for {kernel.name} on {machine.name}: "
+    text += f"kc = {kc}, the micro-panel of A in {ways_a} of {l1.ways} L1 ways; "
+    text += f"mc = {mc}, the block of A in {l2.ways - 2} of {l2.ways} L2 ways; "
+    text += f"nc = {nc}, the panel of B in {l3.ways - 2} of {l3.ways} L3 ways" if l3 else "no L3, so no nc"
     if kc < KC_MAX.get(kernel.acc_dtype, 0):
-        text += f". That kc keeps both micro-panels in L1; up to {KC_MAX[kernel.acc_dtype]} is used here: A's may "
-        text += "stream from L2 behind the fmas, above all on AVX-512, and one rule on all machines keeps the bits"
+        text += (
+            f". It keeps both micro-panels in L1; kc is up to {KC_MAX[kernel.acc_dtype]} here, since A may "
+        )
+        text += "stream from L2 behind the fmas (above all on AVX-512), and one rule keeps the bits"
     return LowAnswer(kc, mc, nc, text)
 
 
@@ -216,9 +224,8 @@ def _choose_mc(l2: Cache, kernel: KernelSpec, kc: int, m: int, ic_ways: int) -> 
     strip of C (mc x nr): in an LRU cache all three together must not exceed the ways. Cores that share
     an L2 each have their own three, so the ways are counted for all of them and then divided.
     """
-    b_bytes = l2.cores * kc * kernel.nr * kernel.itemsize
-    ways_b = min(_ceil_div(b_bytes, l2.way_bytes), max(1, l2.ways - 2))
     way_bytes = l2.way_bytes // l2.cores  # this core's part of one way
+    ways_b = min(_ceil_div(kc * kernel.nr * kernel.itemsize, way_bytes), max(1, l2.ways - 2))
     left = max(2, l2.ways - ways_b) * way_bytes  # for A and C
     a_bytes, why = min(
         (l2.size_bytes * A_SHARE[0] // (A_SHARE[1] * l2.cores), "two thirds of L2 hold"),
@@ -229,13 +236,13 @@ def _choose_mc(l2: Cache, kernel: KernelSpec, kc: int, m: int, ic_ways: int) -> 
     share = _ceil_div(max(1, _ceil_div(m, kernel.mr)), ic_ways)  # micro-panels per thread, as in loops.share
     mc = _even_step(share, limit) * kernel.mr
     rows = min(m, share * kernel.mr)
-    per_core = f" per core ({l2.cores} share it)" if l2.cores > 1 else ""
+    shared = f" for each of {l2.cores} cores" if l2.cores > 1 else ""
     of = f"one thread's {rows} of {m} rows" if ic_ways > 1 else f"{m} rows"
-    return mc, f"mc = {mc}: {why} {limit * kernel.mr} rows of A{per_core}; {_blocks(rows, mc)} of {of}"
+    return mc, f"mc = {mc}: {why} {limit * kernel.mr} rows of A{shared}; {_blocks(rows, mc)} of {of}"
 
 
 def _choose_nc(
-    l3: Cache | None, kernel: KernelSpec, kc: int, n: int, threads: int, jr_ways: int
+    l3: Cache | None, kernel: KernelSpec, kc: int, n: int, jr_ways: int, threads: int
 ) -> tuple[int, str]:
     """Return nc and why: the threads' part of L3, then even over n and over the ways of jr.
 
@@ -256,28 +263,9 @@ def _choose_nc(
         why = f"the panel of B is bounded to {_size(PANEL_BYTES_MAX)}, {limit} columns"
     limit = max(1, limit // kernel.nr)
     panels = max(1, _ceil_div(n, kernel.nr))
-    step = panels
-    if panels > limit:  # several panels: each a multiple of jr_ways micro-panels, so that no thread waits
-        unit = jr_ways if jr_ways <= limit else 1
-        step = min(panels, _even_step(_ceil_div(panels, unit), limit // unit) * unit)
-    nc = step * kernel.nr
+    unit = jr_ways if panels > limit >= jr_ways else 1  # so that no thread waits for another in a full panel
+    nc = min(panels, _even_step(_ceil_div(panels, unit), limit // unit) * unit) * kernel.nr
     return nc, f"nc = {nc}: {why}; {_blocks(n, nc)} of {n} columns"
-
-
-def _footprints(
-    machine: Machine, kernel: KernelSpec, mc: int, nc: int, kc: int, threads: int
-) -> tuple[Footprint, ...]:
-    """Return what each block occupies, nearest to the fmas first."""
-    l1, l2, l3, isa, size = machine.l1, machine.l2, machine.l3, kernel.isa, kernel.itemsize
-    l3_bytes = l3.size_bytes * min(threads, l3.cores) // l3.cores if l3 else 0
-    rows = (
-        ("micro-tile of C", 0, kernel.accumulators * isa.vector_bytes, isa.registers * isa.vector_bytes),
-        ("micro-panel of B", 1, kc * kernel.nr * size, l1.size_bytes // l1.cores),
-        ("micro-panel of A", 1, kernel.mr * kc * size, l1.size_bytes // l1.cores),
-        ("block of A", 2, mc * kc * size, l2.size_bytes // l2.cores),
-        ("panel of B", 3 if l3 else 4, kc * nc * size, l3_bytes),
-    )
-    return tuple(Footprint(*row, row[2] / row[3] if row[3] else 0.0) for row in rows)
 
 
 def _say_l1(kernel: KernelSpec, b: Footprint) -> str:
@@ -293,12 +281,8 @@ def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _round_up(a: int, step: int) -> int:
-    return _ceil_div(a, step) * step
-
-
 def _even_step(extent: int, limit: int) -> int:
-    """Return the step, at most ``limit``, that covers ``extent`` in the fewest steps, as equal as may be."""
+    """Return the step <= limit that covers the extent in the fewest steps, as equal as one step allows."""
     return _ceil_div(extent, _ceil_div(extent, limit))
 
 

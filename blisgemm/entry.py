@@ -77,6 +77,8 @@ def fast_lane(kernel, kc_max, work_limit, a_object, b_object, out_object, ndarra
         return DECLINED
     if k > kc_max or b.strides[1] != b.itemsize or out.strides[1] != out.itemsize:
         return DECLINED
+    if m > 1 and abs(out.strides[0]) < n * out.itemsize:  # rows of out that overlap each other
+        return DECLINED
     if overlap(a, out) or overlap(b, out):
         return DECLINED
     direct(kernel, kc_max, kernel.one, a, b, kernel.zero, out, 0)

@@ -6,7 +6,6 @@ Called by ``api.matmul`` only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,10 +28,9 @@ __all__ = ["general_matmul"]
 
 
 def general_matmul(
-    x1: Any, x2: Any, out: Any, casting: str, order: str, dtype: Any, subok: bool, axes: Any,
-    open_lane: Callable[[Any], Any],
-) -> Any:  # fmt: skip
-    """Return ``x1 @ x2``; see ``api.matmul``. ``open_lane`` prepares the fast lane of a dtype first met here."""
+    x1: Any, x2: Any, out: Any, casting: str, order: str, dtype: Any, subok: bool, axes: Any
+) -> Any:
+    """Return ``x1 @ x2``; see ``api.matmul``."""
     out = _unpacked(out)
     for name, value in (("x1", x1), ("x2", x2), ("out", out)):
         refuse_masked(name, value)
@@ -53,18 +51,12 @@ def general_matmul(
     sums = loop_dtype(a, b, dtype, casting, names=("x1", "x2"))
     if not has_kernel(sums):
         return np.matmul(x1, x2, out=out, **_set_only(keywords))  # type: ignore[call-overload]
-    if sums not in _lanes_tried:  # compile once per dtype, so that the next small product finds the lane open
-        _lanes_tried.add(sums)
-        open_lane(sums)
     result = _product(a, b, out, sums, casting, order, axes)
     if out is not None:
         return out
     if result.ndim == 0:
         return result[()]
     return _wrapped(result, (x1, x2)) if subok else result
-
-
-_lanes_tried: set[Any] = set()
 
 
 def _set_only(keywords: dict[str, Any]) -> dict[str, Any]:

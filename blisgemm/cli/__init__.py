@@ -65,7 +65,9 @@ def _make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="command")
     for name in COMMANDS:
         module = importlib.import_module(f".{name}", __name__)
-        command = commands.add_parser(name, help=module.HELP, description=module.__doc__.partition("\n")[0])
+        command = commands.add_parser(
+            name, help=module.HELP, description=(module.__doc__ or "").partition("\n")[0]
+        )
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser
@@ -85,7 +87,7 @@ def _run(args: argparse.Namespace) -> int:
     except BrokenPipeError:  # the reader, such as head, has seen enough
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 141  # 128 + SIGPIPE, as shells count
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return 130  # 128 + SIGINT, as shells count

@@ -23,13 +23,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the kernel, the processor and the part to show."""
     parser.add_argument("kernel", help="a kernel of the catalog, such as f32_8x12_neon")
     parser.add_argument(
-        "--cpu", metavar="NAME", help="LLVM's name of a processor, such as znver4 or apple-m1; 'help' lists them"
+        "--cpu",
+        metavar="NAME",
+        help="LLVM's name of a processor, such as znver4 or apple-m1; 'help' lists them",
     )
     parser.add_argument(
         "--arch", metavar="NAME", help="for kernels of the set generic: x86_64, aarch64, ppc64le or riscv64"
     )
     parser.add_argument(
-        "--access", choices=("packed", "direct"), default="packed", help="micro-panels, or the matrices as they lie"
+        "--access",
+        choices=("packed", "direct"),
+        default="packed",
+        help="micro-panels, or the matrices as they lie",
     )
     parser.add_argument("--loop-only", action="store_true", help="only the loop over k")
 
@@ -60,18 +65,24 @@ def _account(spec, loop) -> list[str]:  # type: ignore[no-untyped-def]
     product = "fmas" if spec.isa.fma else "products, each with its sum"
     chains = f" x {spec.chains} sums" if spec.chains > 1 else ""
     vectors = "1 vector" if spec.row_vectors == 1 else f"{spec.row_vectors} vectors"
-    spread = "by a lane of the fma" if not loop.broadcasts and spec.isa.broadcast == "lane" else "of A"
+    spread = "" if loop.broadcasts or spec.isa.broadcast != "lane" else ": each fma picks a lane of A"
     rows = [
         (loop.fmas, f"{product}; the tile needs {spec.mr} rows x {vectors}{chains} = {spec.fmas_per_k}"),
         (loop.loads, "vector loads"),
-        (loop.broadcasts, f"broadcasts {spread}"),
-        (loop.stack_accesses, "accesses of the stack" + (" (spilled registers)" if loop.stack_accesses else "")),
+        (loop.broadcasts, f"broadcasts{spread}"),
+        (
+            loop.stack_accesses,
+            "accesses of the stack" + (" (spilled registers)" if loop.stack_accesses else ""),
+        ),
     ]
+    rows.append((loop.others, "other instructions: moves, addresses, the loop itself"))
     if loop.calls:
         rows.append((loop.calls, "calls of a function: this processor has no fma"))
-    lines = [f"# k loop: {len(loop.lines) - 1} instructions for {steps} step{'s' * (steps > 1)} of k; per step"]
+    lines = [
+        f"# k loop: {len(loop.lines) - 1} instructions for {steps} step{'s' * (steps > 1)} of k; per step"
+    ]
     lines += [f"#   {count / steps:5.4g} {what}" for count, what in rows]
-    return [*lines, f"# {loop.registers} vector registers, of {spec.isa.registers} in {spec.isa.name}", ""]
+    return [*lines, f"# {loop.registers} vector registers; {spec.isa.name} has {spec.isa.registers}", ""]
 
 
 def _print(console: Console, *lines: str, loop_lines: set[str] = frozenset()) -> None:  # type: ignore[assignment]

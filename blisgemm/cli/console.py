@@ -5,24 +5,41 @@ Knows: Rich. Does not know: what is printed. Called by every command.
 
 from __future__ import annotations
 
+import sys
+import textwrap
 from collections.abc import Iterable
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 __all__ = [
-    "CommandError", "bytes_text", "can_draw", "facts_table", "figures_table", "make_console", "seconds_text", "verbatim",
+    "CommandError", "bytes_text", "can_draw", "figures_table", "make_console", "print_facts", "print_plan",
+    "seconds_text", "verbatim",
 ]  # fmt: skip
+
+
+_FACT_INDENT = 12
+_PLAN_INDENT = 12  # past the words "path", "kernel", "because" of str(plan)
 
 
 class CommandError(Exception):
     """An input that a command cannot use; the message is one line."""
 
 
+class _Console(Console):
+    """A console whose reader may leave: the command ends as the shell expects, not Rich's way."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def make_console() -> Console:
     """Return the console of standard output: no colour unless it is a terminal, nothing guessed from text."""
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # an encoding without ᵀ or █ is no reason to stop
+    return _Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 def verbatim(console: Console, text: str, style: str | None = None) -> None:
@@ -35,14 +52,25 @@ def can_draw(console: Console) -> bool:
     return console.encoding.lower().startswith("utf")
 
 
-def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
-    """Return two columns: what, and the fact, wrapped beside it."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True, min_width=10)
-    table.add_column(overflow="fold")
+def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
+    """Print two columns: what, and the fact, wrapped beside it."""
     for what, fact in facts:
-        table.add_row(what, fact)
-    return table
+        lines = textwrap.wrap(fact, console.width - _FACT_INDENT, break_on_hyphens=False) or [""]
+        for line in lines:
+            console.print(
+                Text(f"{what:<{_FACT_INDENT}}", style="bold") + Text(line, style="not bold"), soft_wrap=True
+            )
+            what = ""
+
+
+def print_plan(console: Console, plan: str) -> None:
+    """Print a plan: as it is into a pipe, its long lines wrapped on a terminal."""
+    for line in plan.splitlines():
+        if console.is_terminal:
+            line = textwrap.fill(
+                line, console.width, subsequent_indent=" " * _PLAN_INDENT, break_on_hyphens=False
+            )
+        verbatim(console, line)
 
 
 def figures_table(*columns: str, left: int = 1) -> Table:

@@ -7,11 +7,10 @@ Knows: the order of the show. Does not know: how digits are told apart (``digits
 from __future__ import annotations
 
 import argparse
-import time
 
 from rich.console import Console
 
-from .console import CommandError, can_draw, facts_table, seconds_text, verbatim
+from .console import CommandError, can_draw, print_facts, print_plan, seconds_text, verbatim
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -27,31 +26,38 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Classify, check, draw, race; return 1 if any product was wrong."""
     import numpy as np
 
+    from ..cache import entries
     from . import digits
 
     data = digits.load()
     console.print("Handwritten digits: nearest neighbours by one matrix product\n", style="bold")
-    first_call, how = _time_first_call(np.float32)
+    compiled_before = len(entries())
     result = digits.classify(data)
     right = int(np.count_nonzero(result.labels == data.test_labels))
     tests, train = len(data.test_labels), len(data.train_labels)
     m, n, k = tests, train, data.test.shape[1]
-    console.print(
-        facts_table(
-            [
-                ("data", f"{tests + train} images of 8 x 8 pixels (scikit-learn): {train} to learn from, {tests} to test"),
-                ("product", "D = C - 2 X Yᵀ with C = |x|² + |y|²: gemm(X, Y, C, alpha=-2, beta=1, trans_b=True)"),
-                ("", f"{m} x {k} times {k} x {n}, float32: all distances at once"),
-                ("first call", f"{seconds_text(first_call)} ({how})"),
-                ("this call", f"{seconds_text(result.seconds)}, {2 * m * n * k / result.seconds / 1e9:.3g} GFLOP/s"),
-                ("accuracy", f"{right / tests:.1%} ({right} of {tests}, {digits.NEIGHBOURS} neighbours vote)"),
-            ]
-        )
-    )
+    facts = [
+        (
+            "data",
+            f"{tests + train} images of 8 x 8 pixels (scikit-learn): {train} to learn from, {tests} to test",
+        ),
+        ("product", f"{m} x {k} times {k} x {n}, float32: all distances |x - y|² at once"),
+        ("", "gemm(X, Y, C, alpha=-2, beta=1, trans_b=True) with C = |x|² + |y|²"),
+        ("first call", f"{seconds_text(result.first_seconds)}: {_origin_of_code(compiled_before)}"),
+        (
+            "later calls",
+            f"{seconds_text(result.seconds)}, {2 * m * n * k / result.seconds / 1e9:.3g} GFLOP/s",
+        ),
+        (
+            "accuracy",
+            f"{right / tests:.1%}: {right} of {tests} by the vote of {digits.NEIGHBOURS} neighbours",
+        ),
+    ]
+    print_facts(console, facts)
     good = _print_checks(digits.check(data, result), console)
     console.print()
     console.print("The plan of that product\n", style="bold")
-    verbatim(console, digits.explain(data))
+    print_plan(console, digits.explain(data))
     console.print()
     console.print("Two of the images, and the nearest to each\n", style="bold")
     for index in digits.pick(data, result):
@@ -60,24 +66,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return 0 if _race(args.quick, console) and good else 1
 
 
-def _time_first_call(dtype: type) -> tuple[float, str]:
-    """Time a product in a process that has made none, and tell where its code came from."""
-    import numpy as np
-
-    from .. import gemm
+def _origin_of_code(entries_before: int) -> str:
+    """Tell where the machine code of the first call came from."""
     from ..cache import cache_dir, entries
 
-    x = np.ones((256, 256), dtype)
-    before = len(entries())
-    start = time.perf_counter()
-    gemm(x, x, threads=1)
-    took = time.perf_counter() - start
-    written = len(entries()) - before
-    if written > 0:
-        return took, f"Numba loaded, kernel compiled and kept in {cache_dir()}; the next process takes less"
-    if before:
-        return took, f"Numba loaded, compiled code found in {cache_dir()}"
-    return took, "Numba loaded, kernel compiled; there is no cache folder to keep it"
+    if len(entries()) > entries_before:
+        return f"loaded Numba, compiled, and kept the code in {cache_dir()} for the next process"
+    if entries_before:
+        return f"loaded Numba, and compiled code from {cache_dir()}"
+    return "loaded Numba and compiled; there is no cache folder to keep the code"
 
 
 def _print_checks(checks: list[tuple[bool, str]], console: Console) -> bool:

@@ -9,7 +9,7 @@ import argparse
 
 from rich.console import Console
 
-from .console import verbatim
+from .console import print_plan
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -31,5 +31,5 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from ..plan import make_plan
 
     plan = make_plan(args.m, args.n, args.k, args.dtype, kernel=args.kernel, threads=args.threads)
-    verbatim(console, str(plan))
+    print_plan(console, str(plan))
     return 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from .console import bytes_text, facts_table, figures_table
+from .console import bytes_text, figures_table, print_facts
 
 if TYPE_CHECKING:
     from ..machine import Cache, Machine
@@ -46,13 +46,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
     machine = current()
     console.print(f"blisgemm {__version__}\n", style="bold")
-    console.print(facts_table(_machine_facts(machine)))
+    print_facts(console, _machine_facts(machine))
     console.print()
     console.print(_caches(machine.caches))
     console.print()
     console.print(_kernels())
     console.print()
-    console.print(facts_table(_software_facts()))
+    print_facts(console, _software_facts())
     return 0
 
 
@@ -104,7 +104,9 @@ def _kernels():  # type: ignore[no-untyped-def]
     from ..ukernel.spec import SHORT_NAMES
 
     here = {isa.name for isa in host_isas()}
-    table = figures_table("dtype", f"kernel (n = {_LARGE})", f"kernel (n = {_SMALL})", "other kernels here", left=3)
+    table = figures_table(
+        "dtype", f"kernel (n = {_LARGE})", f"kernel (n = {_SMALL})", "other kernels here", left=3
+    )
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
     for dtype in SHORT_NAMES:
         plans = [make_plan(n, n, n, dtype) for n in (_LARGE, _SMALL)]
@@ -131,7 +133,11 @@ def _software_facts() -> Iterable[tuple[str, str]]:
     yield "code cache", _cache_state()
     llvm_version = ".".join(map(str, llvm.llvm_version_info))
     yield "versions", f"Python {platform.python_version()} on {platform.system()} {platform.release()}"
-    yield "", f"NumPy {np.__version__}, Numba {numba.__version__}, llvmlite {llvmlite.__version__} (LLVM {llvm_version})"
+    yield (
+        "",
+        f"NumPy {np.__version__}, Numba {numba.__version__}, "
+        f"llvmlite {llvmlite.__version__} (LLVM {llvm_version})",
+    )
 
 
 def _layer() -> str:
@@ -160,5 +166,7 @@ def _cache_state() -> str:
     at = folder
     while not at.exists() and at != at.parent:
         at = at.parent
-    writable = "" if at.is_dir() and os.access(at, os.W_OK) else "; not writable, so every process compiles anew"
+    writable = (
+        "" if at.is_dir() and os.access(at, os.W_OK) else "; not writable, so every process compiles anew"
+    )
     return f"{folder}: {state}{writable}"

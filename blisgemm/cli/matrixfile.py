@@ -28,9 +28,8 @@ __all__ = ["ENDINGS", "MatrixFile", "open_result", "parse_name", "read_matrix"]
 
 Array = np.ndarray[Any, Any]
 
-ENDINGS = {
-    ".npy": "npy", ".npz": "npz", ".mtx": "mtx", ".csv": "text", ".tsv": "text", ".txt": "text", ".dat": "text",
-}  # fmt: skip
+_TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".dat")
+ENDINGS = {".npy": "npy", ".npz": "npz", ".mtx": "mtx"} | dict.fromkeys(_TEXT_ENDINGS, "text")
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " ", r"\t": "\t"}
 _SAMPLE_BYTES = 1 << 14  # enough lines for csv.Sniffer, which reads them all
 
@@ -58,20 +57,22 @@ def parse_name(role: str, text: str) -> MatrixFile:
     path = Path(text)
     form = ENDINGS.get(path.suffix.lower())
     if form is None:
-        endings = ", ".join(ENDINGS)
-        raise CommandError(f"{role}: {text}: expected a name that ends in one of {endings}; got {path.suffix or 'no ending'!r}")
+        came = repr(path.suffix) if path.suffix else "none"
+        raise CommandError(f"{role}: {text}: expected one of the endings {', '.join(ENDINGS)}; got {came}")
     return MatrixFile(role, path, form, member)
 
 
 # ---- reading ---------------------------------------------------------------------------------------
 
 
-def read_matrix(file: MatrixFile, dtype: np.dtype[Any] | None, delimiter: str | None, skip: int) -> tuple[Array, str]:
+def read_matrix(
+    file: MatrixFile, dtype: np.dtype[Any] | None, delimiter: str | None, skip: int
+) -> tuple[Array, str]:
     """Return the matrix in a file, and a note on what was done to it (or an empty string).
 
     Args:
         dtype: what text is read as (default float64); binary files keep their own type.
-        delimiter: between the columns of text, as a character or a word of ``_DELIMITERS``; ``None``: guessed.
+        delimiter: between the columns of text, as a character or a word of ``_DELIMITERS``; ``None`` guesses.
         skip: lines at the top of a text that hold no numbers.
 
     Raises:
@@ -107,12 +108,15 @@ def _read_npy(file: MatrixFile) -> Array:
         return np.load(file.path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
         if "Python objects" in str(error) or "bject array" in str(error):
-            raise file.error("expected numbers; got an array of Python objects, which are never loaded") from None
+            raise file.error(
+                "expected numbers; got an array of Python objects, which are never loaded"
+            ) from None
         if os.path.getsize(file.path) == 0:
             raise file.error("expected an npy file; got an empty one") from None
         with contextlib.suppress(ValueError):  # an empty array can't be mapped
             return np.load(file.path, allow_pickle=False)
-        raise file.error(f"expected a whole npy file; got: {error}") from None
+        came = "other bytes" if "pickle" in str(error) else _first_sentence(error)
+        raise file.error(f"expected a whole npy file; got: {came}") from None
     except EOFError:
         raise file.error("expected an npy file; got an empty one") from None
 
@@ -126,12 +130,17 @@ def _read_npz(file: MatrixFile) -> Array:
             name = file.member if file.member is not None or len(names) != 1 else names[0]
             if name not in names:
                 came = f"no array {name!r}" if name is not None else f"{len(names)} arrays"
-                raise file.error(f"expected FILE.npz:NAME with one of {', '.join(names) or '(none)'}; got {came}")
+                raise file.error(
+                    f"expected FILE.npz:NAME with one of {', '.join(names) or '(none)'}; got {came}"
+                )
             return archive[name]
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         if "bject array" in str(error):
-            raise file.error("expected numbers; got an array of Python objects, which are never loaded") from None
-        raise file.error(f"expected an npz file; got: {_first_sentence(error)}") from None
+            raise file.error(
+                "expected numbers; got an array of Python objects, which are never loaded"
+            ) from None
+        came = "other bytes" if "pickle" in str(error) else _first_sentence(error)
+        raise file.error(f"expected an npz file; got: {came}") from None
 
 
 def _read_market(file: MatrixFile) -> tuple[Array, str]:
@@ -182,7 +191,9 @@ def _read_text(file: MatrixFile, dtype: np.dtype[Any], delimiter: str | None, sk
     except (ValueError, TypeError) as error:
         raise file.error(f"expected rows of numbers; got: {_first_sentence(error)}") from None
     names = {character: name for name, character in reversed(_DELIMITERS.items())}
-    return array, f"separated by {names.get(separator, repr(separator))}, read as {dtype}" if array.shape[1] > 1 else ""
+    return array, f"separated by {names.get(separator, repr(separator))}, read as {dtype}" if array.shape[
+        1
+    ] > 1 else ""
 
 
 def _sniff(sample: str) -> str:
@@ -203,7 +214,9 @@ def _first_sentence(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def open_result(file: MatrixFile, shape: tuple[int, int], dtype: np.dtype[Any], delimiter: str | None) -> Iterator[Array]:
+def open_result(
+    file: MatrixFile, shape: tuple[int, int], dtype: np.dtype[Any], delimiter: str | None
+) -> Iterator[Array]:
     """Lend an array to fill, and make it the file's contents if nothing goes wrong.
 
     The array of an npy file is the file itself, memory-mapped. Everything that can be known to fail is
@@ -232,6 +245,8 @@ def open_result(file: MatrixFile, shape: tuple[int, int], dtype: np.dtype[Any], 
                 _write(file, stream, array, delimiter)
         temporary.chmod(_mode_of(target))
         os.replace(temporary, target)
+    except BrokenPipeError:  # of standard output, not of this file
+        raise
     except OSError as error:
         raise file.error(f"cannot write: {_reason(error)}") from None
     finally:
@@ -257,11 +272,17 @@ def _write(file: MatrixFile, stream: BinaryIO, array: Array, delimiter: str | No
     if file.format == "npy":
         np.save(stream, array)
     elif file.format == "npz":
-        np.savez(stream, **{file.member or "c": array})
+        np.savez(stream, **{file.member or "c": array})  # type: ignore[arg-type]
     elif file.format == "mtx":
         _scipy_io(file).mmwrite(stream, array, precision=_digits(array.dtype))
     else:
-        separator = _DELIMITERS.get(delimiter, delimiter) if delimiter else "\t" if file.path.suffix == ".tsv" else ","
+        separator = (
+            _DELIMITERS.get(delimiter, delimiter)
+            if delimiter
+            else "\t"
+            if file.path.suffix == ".tsv"
+            else ","
+        )
         np.savetxt(stream, array, delimiter=separator, fmt=_number_format(array.dtype))
 
 

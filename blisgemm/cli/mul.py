@@ -7,6 +7,7 @@ matrices are multiplied (``gemm``).
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import time
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from .console import CommandError, bytes_text, figures_table, seconds_text, verbatim
+from .console import CommandError, bytes_text, print_plan, seconds_text, verbatim
 from .matrixfile import ENDINGS, Array, MatrixFile, open_result, parse_name, read_matrix
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -28,21 +29,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"A file ends in {', '.join(ENDINGS)}; FILE.npz:NAME names one array of several."
     parser.add_argument("a", metavar="A", help="file of the left matrix")
     parser.add_argument("b", metavar="B", help="file of the right matrix")
-    parser.add_argument("-o", "--out", metavar="FILE", required=True, help="file to write; one that exists is replaced")
-    parser.add_argument("--alpha", metavar="X", type=_number, default=1, help="factor of the product (default: 1)")
-    parser.add_argument("--beta", metavar="X", type=_number, default=0, help="factor of the matrix in --c (default: 0)")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE", required=True, help="file to write; one that exists is replaced"
+    )
+    parser.add_argument(
+        "--alpha",
+        metavar="X",
+        type=_number,
+        default=1,
+        help="factor of the product (default: 1); --alpha=-1e3",
+    )
+    parser.add_argument(
+        "--beta", metavar="X", type=_number, default=0, help="factor of the matrix in --c (default: 0)"
+    )
     parser.add_argument("--c", metavar="FILE", help="file of the matrix to add; needed unless beta is 0")
     for letter in "ab":
         parser.add_argument(
             f"--trans-{letter}", choices=("N", "T", "C", "R"), default="N", metavar="OP",
             help=f"{letter.upper()} as it is (N), transposed (T), conjugate transposed (C) or conjugated (R)",
         )  # fmt: skip
-    parser.add_argument("--dtype", metavar="TYPE", help="element type of the result (default: NumPy's promotion)")
+    parser.add_argument(
+        "--dtype", metavar="TYPE", help="element type of the result (default: NumPy's promotion)"
+    )
     parser.add_argument("--threads", metavar="N", type=int, help="at most so many threads")
     parser.add_argument("--plan", action="store_true", help="print the plan too")
     text = parser.add_argument_group("text files")
-    text.add_argument("--delimiter", metavar="D", help="comma, semicolon, tab, space or a character (default: guessed)")
-    text.add_argument("--skip-rows", metavar="N", type=int, default=0, help="lines of header to skip (default: 0)")
+    text.add_argument(
+        "--delimiter", metavar="D", help="comma, semicolon, tab, space or a character (default: guessed)"
+    )
+    text.add_argument(
+        "--skip-rows", metavar="N", type=int, default=0, help="lines of header to skip (default: 0)"
+    )
 
 
 def _number(text: str) -> complex | float | int:
@@ -68,41 +85,51 @@ def run(args: argparse.Namespace, console: Console) -> int:
     _refuse_input_as_output(target, list(names.values()))
 
     arrays: dict[str, Array] = {}
-    table = figures_table("", "file", "shape", "type", left=2)
+    rows: list[tuple[str, ...]] = []
     notes: list[str] = []
     for role, file in names.items():
         array, note = read_matrix(file, dtype, args.delimiter, args.skip_rows)
         arrays[role] = array
         notes += [f"{role}: {note}"] * bool(note)
-        table.add_row(role, str(file.path), _shape_text(array.shape), str(array.dtype))
+        rows.append((role.strip("-").upper(), str(file.path), _shape_text(array.shape), str(array.dtype)))
     a, b, c = arrays["A"], arrays["B"], arrays.get("--c")
     m, n, k = _extents(names, arrays, args)
-    options: dict[str, Any] = dict(
-        alpha=args.alpha, beta=args.beta, trans_a=args.trans_a, trans_b=args.trans_b, dtype=args.dtype,
-        threads=args.threads,
-    )  # fmt: skip
+    keywords = ("alpha", "beta", "trans_a", "trans_b", "dtype", "threads")
+    options: dict[str, Any] = {keyword: getattr(args, keyword) for keyword in keywords}
+    start = time.perf_counter()
     out_dtype = _result_dtype(a, b, c, options)
-    ready = _prepare_code(a, b, options)
     with open_result(target, (m, n), out_dtype, args.delimiter) as out:
+        _print_rows(console, [*rows, ("out", str(target.path), _shape_text((m, n)), str(out_dtype))])
+        for note in notes:
+            verbatim(console, note)
         if args.plan:
-            verbatim(console, blisgemm.explain(a, b, c, out=out, **options))
+            print_plan(console, blisgemm.explain(a, b, c, out=out, **options))
+        _prepare_code(a, b, options)
+        ready = time.perf_counter() - start
         start = time.perf_counter()
         blisgemm.gemm(a, b, c, out=out, **options)
         took = time.perf_counter() - start
-    table.add_row("out", str(target.path), _shape_text((m, n)), str(out_dtype))
-    console.print(table)
-    for note in notes:
-        verbatim(console, note)
     verbatim(console, _report(args, (m, n, k), out_dtype, took, ready))
-    verbatim(console, f"{target.path}: {bytes_text(target.path.stat().st_size)}")
+    verbatim(console, f"{target.path}: {bytes_text(target.path.stat().st_size)} written")
     return 0
+
+
+def _print_rows(console: Console, rows: list[tuple[str, ...]]) -> None:
+    """Print the files in columns, as wide as they need: a path is never cut."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        verbatim(
+            console, "  ".join(f"{word:<{width}}" for word, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def _dtype(text: str | None) -> np.dtype[Any] | None:
     try:
         dtype = np.dtype(text) if text else None
     except TypeError:
-        raise CommandError(f"--dtype: expected a NumPy type of numbers, such as float32; got {text!r}") from None
+        raise CommandError(
+            f"--dtype: expected a NumPy type of numbers, such as float32; got {text!r}"
+        ) from None
     if dtype is not None and dtype.kind not in "biufc":
         raise CommandError(f"--dtype: expected a NumPy type of numbers, such as float32; got {text!r}")
     return dtype
@@ -115,7 +142,9 @@ def _refuse_input_as_output(target: MatrixFile, inputs: list[MatrixFile]) -> Non
             raise target.error(f"is the file of {file.role} too; choose another name for the result")
 
 
-def _extents(names: dict[str, MatrixFile], arrays: dict[str, Array], args: argparse.Namespace) -> tuple[int, int, int]:
+def _extents(
+    names: dict[str, MatrixFile], arrays: dict[str, Array], args: argparse.Namespace
+) -> tuple[int, int, int]:
     """Return m, n, k; errors name the files."""
     shapes = {}
     for role, trans in (("A", args.trans_a), ("B", args.trans_b)):
@@ -125,7 +154,7 @@ def _extents(names: dict[str, MatrixFile], arrays: dict[str, Array], args: argpa
     if rows != k:
         left, right = _OPS[args.trans_a].format("A"), _OPS[args.trans_b].format("B")
         raise names["B"].error(
-            f"expected {k} rows, as {left} has {k} columns; got {right} of {rows} x {n} (A: {names['A'].path}, {m} x {k})"
+            f"expected {k} rows of {right}, since {left} of {names['A'].path} is {m} x {k}; got {rows} x {n}"
         )
     c = arrays.get("--c")
     if c is not None and c.shape != (m, n):
@@ -141,29 +170,29 @@ def _result_dtype(a: Array, b: Array, c: Array | None, options: dict[str, Any]) 
     return np.asarray(blisgemm.gemm(*one, **options)).dtype.newbyteorder("=")
 
 
-def _prepare_code(a: Array, b: Array, options: dict[str, Any]) -> float:
-    """Compile or load what the product needs, by a corner of it on the same path; return the seconds taken."""
+def _prepare_code(a: Array, b: Array, options: dict[str, Any]) -> None:
+    """Compile or load what the product needs, by a corner of it that takes the same path."""
     import blisgemm
 
-    (rows_a, columns_a), columns_b = a.shape, b.shape[1]
-    terms = rows_a * columns_a * columns_b
+    extents = (*a.shape, b.shape[1])
+    terms = math.prod(extents)
     side = 256  # 256^3 terms are work enough for the packed path and for 64 threads
-    while terms and np.prod([min(side, x) for x in (rows_a, columns_a, columns_b)]) < min(terms, 256**3):
+    while math.prod(min(side, x) for x in extents) < min(terms, 256**3):
         side *= 2
-    corner = dict(options, beta=0)
-    start = time.perf_counter()
-    blisgemm.gemm(a[:side, :side], b[:side, :side], **corner)
-    return time.perf_counter() - start
+    blisgemm.gemm(a[:side, :side], b[:side, :side], **{**options, "beta": 0})
 
 
-def _report(args: argparse.Namespace, extents: tuple[int, int, int], dtype: Any, took: float, ready: float) -> str:
+def _report(
+    args: argparse.Namespace, extents: tuple[int, int, int], dtype: Any, took: float, ready: float
+) -> str:
     m, n, k = extents
     left, right = _OPS[args.trans_a].format("A"), _OPS[args.trans_b].format("B")
     alpha = "" if args.alpha == 1 else f"{args.alpha} · "
     plus = "" if args.beta == 0 else f" + {'' if args.beta == 1 else f'{args.beta} · '}C"
     flops = m * n * k * (8 if np.dtype(dtype).kind == "c" else 2)
     speed = f", {flops / took / 1e9:.3g} GFLOP/s" if flops else ""
-    return f"{alpha}{left} · {right}{plus}: {seconds_text(took)}{speed} (before: {seconds_text(ready)} to get the code ready)"
+    before = f"after {seconds_text(ready)} to load or compile the code"
+    return f"{alpha}{left} · {right}{plus}: {seconds_text(took)}{speed} ({before})"
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:

@@ -10,6 +10,7 @@ moment or a change of clock hits both; what is shown is the median.
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ __all__ = ["run_races"]
 
 _SIZES, _QUICK_SIZES = (8, 32, 128, 512, 1024, 2048), (8, 128, 512)
 _DTYPES = ("float32", "float64")
-_TURNS, _QUICK_TURNS = 15, 5
+_TURNS, _QUICK_TURNS = 15, 7
 _LEAST_TURNS = 3
 # Seconds: one sample lasts at least this long, so that the clock's grain (under 0.1 µs) doesn't matter.
 _SAMPLE = 2e-3
@@ -54,6 +55,8 @@ def run_races(console: Console, quick: bool) -> bool:
     sizes, deadline = _QUICK_SIZES if quick else _SIZES, time.perf_counter() + _ALL
     counts = sorted({1, get_num_threads()})
     console.print("Speed beside NumPy: GFLOP/s, and times as fast as NumPy\n", style="bold")
+    if busy := _other_work():
+        console.print(busy, style="yellow")
     wrong: list[str] = []
     with _progress(console, len(counts) * len(sizes) * len(_DTYPES)) as advance:
         for threads in counts:
@@ -65,7 +68,7 @@ def run_races(console: Console, quick: bool) -> bool:
                         late = time.perf_counter() > deadline
                         cells[n, dtype] = None if late else _race(n, dtype, threads, quick, wrong)
             _print_table(console, f"{threads} thread{'s' * (threads > 1)}{note}", sizes, cells)
-    verbatim(console, f"{_numpy_blas()} Medians of interleaved runs, each product checked before it was timed.")
+    console.print(f"Medians of interleaved runs; every product checked first. {_numpy_blas()}")
     for line in wrong:
         verbatim(console, f"WRONG {line}", "bold red")
     return not wrong
@@ -105,15 +108,19 @@ def _sample(runner: Callable[[], Any], count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
-def _print_table(console: Console, title: str, sizes: tuple[int, ...], cells: dict[tuple[int, str], Cell | None]) -> None:
-    table = figures_table(
-        "n", "f32 blisgemm", "NumPy", "times", "f64 blisgemm", "NumPy", "times", left=0
-    )
+def _print_table(
+    console: Console, title: str, sizes: tuple[int, ...], cells: dict[tuple[int, str], Cell | None]
+) -> None:
+    table = figures_table("n", "f32 blisgemm", "NumPy", "times", "f64 blisgemm", "NumPy", "times", left=0)
     for n in sizes:
         row = []
         for dtype in _DTYPES:
             cell = cells[n, dtype]
-            row += ["late", "", ""] if cell is None else [*_speeds(n, cell), f"{cell.ratio:.2f}"]
+            row += (
+                ["late", "", ""]
+                if cell is None
+                else [*_speeds(n, cell), f"{cell.ratio:.{2 if cell.ratio < 10 else 0}f}"]
+            )
         table.add_row(str(n), *row)
     verbatim(console, title, "bold")
     console.print(table)
@@ -145,6 +152,19 @@ def _numpy_blas() -> str:
         return f"NumPy {np.__version__} with {blas['name']} {blas['version']}."
     except (KeyError, TypeError):
         return f"NumPy {np.__version__}."
+
+
+def _other_work() -> str:
+    """Say so if other programs keep the CPUs busy: then the figures are low, and not alike."""
+    if not hasattr(os, "getloadavg"):
+        return ""
+    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+    busy = load > cpus / 2  # over the last minute, of which this program worked a second or two
+    return (
+        f"Other programs are running (load {load:.1f} on {cpus} CPUs): figures will be low and uneven.\n"
+        if busy
+        else ""
+    )
 
 
 @contextlib.contextmanager

@@ -38,6 +38,7 @@ class KLoop:
         loads: loads into vector registers that do not broadcast.
         broadcasts: instructions that spread one element over all lanes, from memory or register.
         stack_accesses: reads and writes of the stack, which are spills (or late arguments).
+        others: instructions that are none of these: moves, addresses, sums of separate products, the loop.
         calls: calls of a function, such as ``fmaf`` where a processor has no fma.
         registers: different vector registers named.
     """
@@ -48,6 +49,7 @@ class KLoop:
     loads: int
     broadcasts: int
     stack_accesses: int
+    others: int
     calls: int
     registers: int
 
@@ -166,8 +168,8 @@ def cpus_of(arch: str) -> tuple[str, ...]:
 def k_loop(assembly: str, spec: KernelSpec) -> KLoop:
     """Find the loop over p, and count what one turn of it does.
 
-    It is the loop with the most multiply-adds: the one over the k steps that are left has fewer, and
-    the loops that write C have hardly any. Of two alike (whole and masked rows of B) the first counts.
+    It is the loop that updates the most elements a turn: the one over the k steps that are left updates
+    fewer, and those that write C hardly any. Of two alike (whole and masked rows of B) the first counts.
 
     Args:
         assembly: what ``assemble`` returned; its first line names the architecture.
@@ -180,14 +182,15 @@ def k_loop(assembly: str, spec: KernelSpec) -> KLoop:
     if re.search(dialect.frame, assembly):
         dialect = replace(dialect, stack=f"{dialect.stack}|{dialect.by_frame}")
     counted = [_count(lines, dialect, spec) for lines in innermost_loops(assembly)]
-    found = max(counted, key=lambda loop: loop.fmas + loop.calls, default=None)
-    if found is None or found.fmas + found.calls == 0:
+    elements, found = max(counted, key=lambda pair: pair[0], default=(0, None))
+    if found is None or elements == 0:
         raise BlisgemmValueError(f"assembly: expected a loop with multiply-adds of {spec.name}; found none")
     return found
 
 
-def _count(lines: list[str], dialect: Dialect, spec: KernelSpec) -> KLoop:
-    fmas = lanes = loads = broadcasts = stacked = calls = 0
+def _count(lines: list[str], dialect: Dialect, spec: KernelSpec) -> tuple[int, KLoop]:
+    """Return how many elements a turn of the loop updates, and all counts."""
+    fmas = lanes = loads = broadcasts = stacked = others = calls = 0
     registers: set[str] = set()
     for text in map(str.strip, lines):
         width = _fma_lanes(text, dialect, spec)
@@ -197,10 +200,13 @@ def _count(lines: list[str], dialect: Dialect, spec: KernelSpec) -> KLoop:
         loads += 0 if not is_load else 2 if text.startswith("ldp") else 1
         stacked += bool(re.search(dialect.stack, text))
         calls += bool(re.match(CALL, text))
+        others += not (width or broadcast or is_load or text.endswith(":"))
         registers |= _registers(text, dialect)
-    per_step = spec.mr * spec.nr * spec.chains
-    steps = lanes // per_step or calls // per_step
-    return KLoop(tuple(lines), steps, fmas, loads, broadcasts, stacked, calls, len(registers))
+    elements = lanes or calls
+    steps = elements // (spec.mr * spec.nr * spec.chains)
+    return elements, KLoop(
+        tuple(lines), steps, fmas, loads, broadcasts, stacked, others, calls, len(registers)
+    )
 
 
 def _fma_lanes(text: str, dialect: Dialect, spec: KernelSpec) -> int:

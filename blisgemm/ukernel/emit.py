@@ -145,9 +145,10 @@ class _Kernel:
         """Emit the k loop; return the accumulators, ordered as in ``accumulate``."""
         spec, b, kc = self.spec, self.b, self.args["kc_cur"]
         start = [self.zero] * spec.accumulators
-        if self.access.b_packed or not spec.isa.masks:
+        if self.access.b_packed:
             return self.k_loop(kc, start, masks=None)
-        # Whole panels of B's own rows need no mask: two loops, one of which runs.
+        # Whole panels of B's own rows need no mask: two loops, one of which runs. Sets without masked
+        # loads get LLVM's scalar expansion of them in the second.
         whole = b.icmp_signed("==", self.args["n_cur"], I64(spec.nr))
         whole_block, edge_block, joined = (b.append_basic_block(n) for n in ("whole", "edge", "joined"))
         b.cbranch(whole, whole_block, edge_block)
@@ -222,8 +223,6 @@ class _Kernel:
         row = at(b, self.args["b"], offset)
         count = spec.row_vectors * spec.planes
         vector_bytes = spec.isa.vector_bytes
-        if not self.access.b_packed and masks is None and not spec.isa.masks:
-            masks = self.column_masks()
         vectors = []
         for v in range(count):  # generation loop
             address = at(b, row, v * vector_bytes)
