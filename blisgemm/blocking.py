@@ -62,8 +62,8 @@ PANEL_BYTES_MAX = 32 << 20
 class Footprint:
     """What one block occupies, and the memory it is meant to stay in.
 
-    ``level``: 0 registers, 1 to 3 caches, 4 memory (the panel of B where there is no L3). ``cache_bytes``: this
-    core's part of that level; for the panel of B the part of all threads on one L3; 0 for memory.
+    ``level``: 0 registers, 1 to 3 caches, 4 memory (the panel of B where there is no L3). ``cache_bytes``:
+    this core's part of that level; for the panel of B the part of all threads on one L3; 0 for memory.
     """
 
     what: str
@@ -203,12 +203,13 @@ def low_et_al(machine: Machine, kernel: KernelSpec) -> LowAnswer:
     l1, l2, l3, size = machine.l1, machine.l2, machine.l3, kernel.itemsize
     ways_a = max(1, (l1.ways - 1) * kernel.mr // (kernel.mr + kernel.nr))
     kc = max(1, ways_a * l1.size_bytes // (l1.ways * kernel.mr * size))
-    mc = max(kernel.mr, (l2.ways - 2) * l2.size_bytes // (l2.ways * kc * size))
-    nc = max(kernel.nr, (l3.ways - 2) * l3.size_bytes // (l3.ways * kc * size)) if l3 else None
+    ways_l2, ways_l3 = max(1, l2.ways - 2), max(1, l3.ways - 2) if l3 else 0
+    mc = max(kernel.mr, ways_l2 * l2.size_bytes // (l2.ways * kc * size))
+    nc = max(kernel.nr, ways_l3 * l3.size_bytes // (l3.ways * kc * size)) if l3 else None
     text = f"Low et al. (TOMS 43(2), 2016) for {kernel.name} on {machine.name}: "
     text += f"kc = {kc}, the micro-panel of A in {ways_a} of {l1.ways} L1 ways; "
-    text += f"mc = {mc}, the block of A in {l2.ways - 2} of {l2.ways} L2 ways; "
-    text += f"nc = {nc}, the panel of B in {l3.ways - 2} of {l3.ways} L3 ways" if l3 else "no L3, so no nc"
+    text += f"mc = {mc}, the block of A in {ways_l2} of {l2.ways} L2 ways; "
+    text += f"nc = {nc}, the panel of B in {ways_l3} of {l3.ways} L3 ways" if l3 else "no L3, so no nc"
     if kc < KC_MAX.get(kernel.acc_dtype, 0):
         text += (
             f". It keeps both micro-panels in L1; kc is up to {KC_MAX[kernel.acc_dtype]} here, since A may "
