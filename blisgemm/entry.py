@@ -1,8 +1,5 @@
 """The compiled entry points: from Python objects to the loops, in one call each.
 
-Every function that only compiled code calls is inlined into these, so that one function is compiled per
-entry point; compiling each on its own took three times as long.
-
 Knows: what a compiled call takes and returns. Does not know: why a path was chosen (``plan``) or what
 errors say (``operands``). Called by ``driver`` (general products) and ``api`` (the fast lane).
 
@@ -14,7 +11,7 @@ is taken, which says what is wrong.
 from numba import njit, prange
 
 from .loops import direct, five_loops
-from .pack import INNER
+from .ukernel.bind import inlined
 from .ukernel.ndarray import address, is_matrix, open_matrix, open_stack
 
 __all__ = [
@@ -31,7 +28,7 @@ PARALLEL = {
 }  # fmt: skip
 
 
-@njit(**INNER)
+@inlined
 def byte_range(x):
     """Return the first byte and the one past the last byte that x touches (x isn't empty)."""
     first = address(x)
@@ -45,7 +42,7 @@ def byte_range(x):
     return first, last
 
 
-@njit(**INNER)
+@inlined
 def overlap(x, y):
     """Whether the byte ranges of x and y meet; a cheap test that may say yes too often."""
     x0, x1 = byte_range(x)

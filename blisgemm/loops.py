@@ -20,27 +20,27 @@ so the number of threads can't change a bit.
 Source: Goto and van de Geijn, TOMS 34(3), 2008; Van Zee and van de Geijn, TOMS 41(3), 2015.
 """
 
-from numba import njit, prange
+from numba import prange
 
-from .pack import INNER, pack_a, pack_b
-from .ukernel.bind import microkernel
+from .pack import pack_a, pack_b
+from .ukernel.bind import inlined, microkernel
 
 __all__ = ["direct", "five_loops", "macrokernel", "share"]
 
-@njit(**INNER)
+@inlined
 def ceil_div(a, b):
     """Return the number of steps of b that cover a."""
     return (a + b - 1) // b
 
 
-@njit(**INNER)
+@inlined
 def share(extent, step, part, parts):
     """Return where part ``part`` of ``parts`` of ``extent`` starts and ends, in whole steps."""
     steps = ceil_div(extent, step)
     return min(extent, steps * part // parts * step), min(extent, steps * (part + 1) // parts * step)
 
 
-@njit(**INNER)
+@inlined
 def macrokernel(kernel, alpha, a_pack, b_pack, beta, c, kc_cur, conj):
     """Multiply a packed block of A by (a part of) a packed panel of B into C."""
     mc_cur, nc_cur = c.shape
@@ -52,7 +52,7 @@ def macrokernel(kernel, alpha, a_pack, b_pack, beta, c, kc_cur, conj):
             )  # fmt: skip
 
 
-@njit(**INNER)
+@inlined
 def five_loops(kernel, blocking, ways, alpha, a, b, beta, c, conj, a_pack, b_pack):
     """Compute ``c := alpha * op(a) * op(b) + beta * c`` by packed blocks; op is conjugation or nothing.
 
@@ -86,7 +86,7 @@ def five_loops(kernel, blocking, ways, alpha, a, b, beta, c, conj, a_pack, b_pac
                     macrokernel(kernel, alpha, a_pack[t], b_pack[j0 // kernel.nr :], beta_pc, c_block, kc_cur, conj)
 
 
-@njit(**INNER)
+@inlined
 def direct(kernel, kc, alpha, a, b, beta, c, conj):
     """Compute the same product, with the same bits, on the matrices as they lie, without packing.
 

@@ -11,17 +11,12 @@ does not fill a micro-panel is padded with zeros, whose sums never reach C. Pack
     panel of B (kc x nc)  ->  b_pack[nc/nr]  of  kc * nr  elements    kept in L3
 """
 
-from numba import njit
+from .ukernel.bind import inlined, pack_micro_panel
 
-from .ukernel.bind import pack_micro_panel
-
-__all__ = ["INNER", "pack_a", "pack_b"]
-
-# Options of functions that only compiled code calls: no Python wrapper is made for them.
-INNER = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "inline": "always"}
+__all__ = ["pack_a", "pack_b"]
 
 
-@njit(**INNER)
+@inlined
 def pack_a(kernel, a_block, a_pack):
     """Pack mc_cur x kc_cur of A into micro-panels of mr rows."""
     mc_cur, kc_cur = a_block.shape
@@ -30,7 +25,7 @@ def pack_a(kernel, a_block, a_pack):
         pack_micro_panel(kernel, "mr", rows, kc_cur, a_block[ir:], a_pack[ir // kernel.mr])
 
 
-@njit(**INNER)
+@inlined
 def pack_b(kernel, b_block, b_pack):
     """Pack kc_cur x nc_cur of B into micro-panels of nr columns."""
     kc_cur, nc_cur = b_block.shape

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .blocking import KC_MAX, Blocking, choose_blocking, kc_for
+from .blocking import KC_MAX, Blocking, choose_blocking, footprints, kc_for
 from .errors import BlisgemmTypeError, BlisgemmValueError, OverrideError
 from .machine import current, host_isas
 from .machine.facts import Machine
@@ -282,7 +282,9 @@ def plan_for(
         if m <= spec.mr:
             chosen = _stream_b(machine, spec, chosen, k)
         if blocking is not None:
-            chosen = replace(chosen, mc=blocking[0], nc=blocking[1], kc=blocking[2], reasons=("blocking: as asked for",))
+            mc, nc, kc = blocking
+            sizes = footprints(machine, spec, mc, nc, kc, ic_ways * jr_ways)
+            chosen = Blocking(mc=mc, nc=nc, kc=kc, footprints=sizes, reasons=("blocking: as asked for",))
     else:
         kc = blocking[2] if blocking is not None else kc_for(dtype, k)
         chosen = Blocking(mc=m, nc=n, kc=kc, footprints=(), reasons=())

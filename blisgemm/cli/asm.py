@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Container
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from .console import verbatim
+
+if TYPE_CHECKING:
+    from ..ukernel.assembly import KLoop
+    from ..ukernel.spec import KernelSpec
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -59,23 +65,21 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _account(spec, loop) -> list[str]:  # type: ignore[no-untyped-def]
+def _account(spec: KernelSpec, loop: KLoop) -> list[str]:
     """Return what one k step does, beside what the tile needs."""
     steps = loop.steps or 1
     product = "fmas" if spec.isa.fma else "products, each with its sum"
     chains = f" x {spec.chains} sums" if spec.chains > 1 else ""
     vectors = "1 vector" if spec.row_vectors == 1 else f"{spec.row_vectors} vectors"
-    spread = "" if loop.broadcasts or spec.isa.broadcast != "lane" else ": each fma picks a lane of A"
+    lane = "" if loop.broadcasts or spec.isa.broadcast != "lane" else ": each fma picks a lane of A"
+    spilled = " (spilled registers)" if loop.stack_accesses else ""
     rows = [
         (loop.fmas, f"{product}; the tile needs {spec.mr} rows x {vectors}{chains} = {spec.fmas_per_k}"),
         (loop.loads, "vector loads"),
-        (loop.broadcasts, f"broadcasts{spread}"),
-        (
-            loop.stack_accesses,
-            "accesses of the stack" + (" (spilled registers)" if loop.stack_accesses else ""),
-        ),
+        (loop.broadcasts, f"broadcasts{lane}"),
+        (loop.stack_accesses, f"accesses of the stack{spilled}"),
+        (loop.others, "other instructions: moves, addresses, the loop itself"),
     ]
-    rows.append((loop.others, "other instructions: moves, addresses, the loop itself"))
     if loop.calls:
         rows.append((loop.calls, "calls of a function: this processor has no fma"))
     lines = [
@@ -85,7 +89,7 @@ def _account(spec, loop) -> list[str]:  # type: ignore[no-untyped-def]
     return [*lines, f"# {loop.registers} vector registers; {spec.isa.name} has {spec.isa.registers}", ""]
 
 
-def _print(console: Console, *lines: str, loop_lines: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+def _print(console: Console, *lines: str, loop_lines: Container[str] = ()) -> None:
     """Print lines; on a terminal with comments, labels, directives and multiply-adds told apart."""
     for line in lines:
         text = Text(line)

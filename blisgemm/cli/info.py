@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.table import Table
 
 from .console import bytes_text, figures_table, print_facts
 
@@ -85,7 +86,7 @@ def _ranges(cpus: tuple[int, ...]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def _caches(caches: Iterable[Cache]):  # type: ignore[no-untyped-def]
+def _caches(caches: Iterable[Cache]) -> Table:
     table = figures_table("cache", "size", "ways", "sets", "line", "shared by")
     for cache in caches:
         shared = "1 core" if cache.cores == 1 else f"{cache.cores} cores"
@@ -96,7 +97,7 @@ def _caches(caches: Iterable[Cache]):  # type: ignore[no-untyped-def]
     return table
 
 
-def _kernels():  # type: ignore[no-untyped-def]
+def _kernels() -> Table:
     """Return the table of what is chosen, from plans, and what else could be asked for."""
     from ..machine import host_isas
     from ..plan import make_plan

@@ -31,6 +31,7 @@ Array = np.ndarray[Any, Any]
 _TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".dat")
 ENDINGS = {".npy": "npy", ".npz": "npz", ".mtx": "mtx"} | dict.fromkeys(_TEXT_ENDINGS, "text")
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " ", r"\t": "\t"}
+_OBJECTS = "expected numbers; got an array of Python objects, which are never loaded"
 _SAMPLE_BYTES = 1 << 14  # enough lines for csv.Sniffer, which reads them all
 
 
@@ -108,9 +109,7 @@ def _read_npy(file: MatrixFile) -> Array:
         return np.load(file.path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
         if "Python objects" in str(error) or "bject array" in str(error):
-            raise file.error(
-                "expected numbers; got an array of Python objects, which are never loaded"
-            ) from None
+            raise file.error(_OBJECTS) from None
         if os.path.getsize(file.path) == 0:
             raise file.error("expected an npy file; got an empty one") from None
         with contextlib.suppress(ValueError):  # an empty array can't be mapped
@@ -123,22 +122,21 @@ def _read_npy(file: MatrixFile) -> Array:
 
 def _read_npz(file: MatrixFile) -> Array:
     try:
-        with np.load(file.path, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise file.error("expected an npz file; got a single array: call it .npy")
+        archive = np.load(file.path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise file.error("expected an npz file; got a single array: call it .npy")
+        with archive:
             names = archive.files
             name = file.member if file.member is not None or len(names) != 1 else names[0]
             if name not in names:
                 came = f"no array {name!r}" if name is not None else f"{len(names)} arrays"
-                raise file.error(
-                    f"expected FILE.npz:NAME with one of {', '.join(names) or '(none)'}; got {came}"
-                )
-            return archive[name]
+                wanted = ", ".join(names) or "(none)"
+                raise file.error(f"expected FILE.npz:NAME with one of {wanted}; got {came}")
+            array: Array = archive[name]
+            return array
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         if "bject array" in str(error):
-            raise file.error(
-                "expected numbers; got an array of Python objects, which are never loaded"
-            ) from None
+            raise file.error(_OBJECTS) from None
         came = "other bytes" if "pickle" in str(error) else _first_sentence(error)
         raise file.error(f"expected an npz file; got: {came}") from None
 
@@ -283,7 +281,7 @@ def _write(file: MatrixFile, stream: BinaryIO, array: Array, delimiter: str | No
             if file.path.suffix == ".tsv"
             else ","
         )
-        np.savetxt(stream, array, delimiter=separator, fmt=_number_format(array.dtype))
+        np.savetxt(stream, array, delimiter=separator, fmt=[_number_format(array.dtype)] * array.shape[1])
 
 
 def _digits(dtype: np.dtype[Any]) -> int:

@@ -7,6 +7,7 @@ Knows: names, shapes, dtypes, the register budget. Does not know: how a kernel i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import BlisgemmValueError
 from ..machine.facts import Isa
@@ -105,12 +106,12 @@ class KernelSpec:
         return self.mr * self.row_vectors * self.chains
 
     @property
-    def one(self) -> complex:
+    def one(self) -> Any:
         """The factor of C from the second kc block on."""
         return 1 + 0j if self.complex else 1.0
 
     @property
-    def zero(self) -> complex:
+    def zero(self) -> Any:
         """The factor of C when C is not read."""
         return 0j if self.complex else 0.0
 

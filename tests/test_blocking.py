@@ -1,0 +1,386 @@
+"""What the blocking model promises: blocks that cover, fit and balance, and one kc for all machines.
+
+Pure: every machine of ``KNOWN`` is tested on every host.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blisgemm.blocking import (
+    KC_MAX,
+    KC_STEP,
+    NC_MIN,
+    NC_NO_L3,
+    PANEL_BYTES_MAX,
+    Footprint,
+    choose_blocking,
+    footprints,
+    kc_for,
+    low_et_al,
+)
+from blisgemm.errors import BlisgemmValueError
+from blisgemm.machine import ISAS, KNOWN, Cache, Machine
+from blisgemm.ukernel.spec import KernelSpec
+
+HUGE = 2**31 - 1  # a prime
+
+
+def spec(dtype: str, mr: int, nr: int, isa: str) -> KernelSpec:
+    return KernelSpec(dtype, dtype, dtype, mr, nr, ISAS[isa])
+
+
+KERNELS = (
+    spec("float32", 12, 32, "avx512"),
+    spec("float32", 8, 48, "avx512"),
+    spec("float64", 8, 24, "avx512"),
+    spec("complex64", 6, 16, "avx512"),
+    spec("complex128", 6, 8, "avx512"),
+    spec("float32", 6, 16, "avx2"),
+    spec("float64", 6, 8, "avx2"),
+    spec("complex64", 3, 8, "avx2"),
+    spec("float32", 4, 8, "sse2"),
+    spec("float32", 8, 12, "neon"),
+    spec("float64", 8, 6, "neon"),
+    spec("complex128", 2, 2, "generic"),
+    spec("float32", 1, 16, "avx512"),
+)
+EXTENTS = (1, 2, 7, 97, 384, 1009, 4093, 100_003, HUGE)
+
+machines = st.sampled_from(tuple(KNOWN.values()))
+kernels = st.sampled_from(KERNELS)
+extents = st.one_of(st.integers(0, 50), st.integers(0, 10_000), st.integers(0, HUGE))
+ways = st.integers(1, 12)
+dtypes = st.sampled_from(tuple(KC_MAX))
+
+thorough = settings(max_examples=400, deadline=None)
+
+every_machine = pytest.mark.parametrize("machine", KNOWN.values(), ids=KNOWN)
+every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=[kernel.name for kernel in KERNELS])
+
+
+def blocks(extent: int, step: int) -> int:
+    return -(-extent // step)
+
+
+def last(extent: int, step: int) -> int:
+    """Return the extent of the last block."""
+    return extent - (blocks(extent, step) - 1) * step
+
+
+def footprint(
+    machine: Machine, kernel: KernelSpec, what: str, k: int = HUGE, n: int = HUGE, threads: int = 1
+) -> Footprint:
+    chosen = choose_blocking(machine, kernel, HUGE, n, k, threads)
+    return next(each for each in chosen.footprints if each.what == what)
+
+
+# ---- kc ------------------------------------------------------------------------------------------
+
+
+@thorough
+@given(dtypes, st.integers(1, HUGE))
+def test_kc_covers_k_in_the_fewest_blocks(dtype: str, k: int) -> None:
+    kc = kc_for(dtype, k)
+    assert 1 <= kc <= KC_MAX[dtype]
+    assert blocks(k, kc) == blocks(k, KC_MAX[dtype])
+    assert kc == k if k <= KC_MAX[dtype] else kc % KC_STEP == 0
+
+
+@given(dtypes, st.integers(1, 20_000))
+def test_no_kc_block_of_few_is_thin(dtype: str, k: int) -> None:
+    kc = kc_for(dtype, k)
+    count = blocks(k, kc)
+    # Rounding up takes less than KC_STEP elements per block away from the last one.
+    assert last(k, kc) > kc - count * KC_STEP
+
+
+def test_kc_at_the_edges() -> None:
+    for dtype, kc_max in KC_MAX.items():
+        assert kc_max % KC_STEP == 0
+        assert [kc_for(dtype, k) for k in (0, 1, kc_max - 1, kc_max)] == [1, 1, kc_max - 1, kc_max]
+        assert kc_for(dtype, 2 * kc_max) == kc_max
+        half = -(-(kc_max + 1) // 2)
+        assert half <= kc_for(dtype, kc_max + 1) < half + KC_STEP
+
+
+@every_kernel
+@pytest.mark.parametrize("k", EXTENTS)
+def test_kc_is_the_same_on_every_machine_for_every_shape_and_all_ways(kernel: KernelSpec, k: int) -> None:
+    grid = itertools.product(KNOWN.values(), ((1, 1), (5000, 3), (1, HUGE)), ((1, 1), (4, 2)))
+    found = {choose_blocking(machine, kernel, m, n, k, *w).kc for machine, (m, n), w in grid}
+    assert found == {kc_for(kernel.acc_dtype, k)}
+
+
+def test_kc_does_not_depend_on_the_kernel() -> None:
+    for dtype in KC_MAX:
+        for k in EXTENTS:
+            mine = [kernel for kernel in KERNELS if kernel.acc_dtype == dtype]
+            assert len({choose_blocking(KNOWN["zen4"], kernel, 99, 99, k).kc for kernel in mine}) == 1
+
+
+# ---- mc and nc -----------------------------------------------------------------------------------
+
+
+@every_machine
+@every_kernel
+def test_blocks_are_multiples_and_cover_no_more_than_needed(machine: Machine, kernel: KernelSpec) -> None:
+    for m, n, k in itertools.product(EXTENTS, EXTENTS, (1, 7, 384, 100_003)):
+        chosen = choose_blocking(machine, kernel, m, n, k)
+        assert chosen.mc % kernel.mr == 0 and kernel.mr <= chosen.mc < m + kernel.mr
+        assert chosen.nc % kernel.nr == 0 and kernel.nr <= chosen.nc < n + kernel.nr
+
+
+@thorough
+@given(machines, kernels, extents, extents, extents, ways, ways)
+def test_blocks_fit_their_caches(
+    machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, ic_ways: int, jr_ways: int
+) -> None:
+    chosen = choose_blocking(machine, kernel, m, n, k, ic_ways, jr_ways)
+    l2, kc, size = machine.l2, chosen.kc, kernel.itemsize
+    block, b_micro, c_columns = (
+        chosen.mc * kc * size, kc * kernel.nr * size, chosen.mc * kernel.nr * size,
+    )  # fmt: skip
+    # Everything that passes between two uses of a line of A fits a core's part of L2, in whole ways for B.
+    if chosen.mc > kernel.mr:
+        assert 3 * block * l2.cores <= 2 * l2.size_bytes
+        assert (block + b_micro + c_columns) * l2.cores <= l2.size_bytes
+    panel = kc * chosen.nc * size
+    assert panel <= PANEL_BYTES_MAX
+    if machine.l3 and chosen.nc > max(NC_MIN, kernel.nr):
+        users = min(ic_ways * jr_ways, machine.l3.cores)
+        assert 2 * panel * machine.l3.cores <= machine.l3.size_bytes * users
+
+
+@every_machine
+@every_kernel
+def test_the_block_of_a_takes_a_third_to_two_thirds_of_l2(machine: Machine, kernel: KernelSpec) -> None:
+    block = footprint(machine, kernel, "block of A")
+    assert block.share <= 2 / 3
+    # A third, but for less than one more micro-panel of A. Where L2 has few ways, those of B weigh more.
+    one_more = footprint(machine, kernel, "micro-panel of A").bytes / block.cache_bytes
+    assert block.share + one_more > (1 / 3 if machine.l2.ways >= 8 else 1 / 4)
+
+
+@thorough
+@given(machines, kernels, st.integers(1, HUGE), st.integers(1, HUGE), extents, ways, ways)
+def test_blocks_are_as_equal_as_whole_micro_panels_allow(
+    machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, ic_ways: int, jr_ways: int
+) -> None:
+    chosen = choose_blocking(machine, kernel, m, n, k, ic_ways, jr_ways)
+    mine = blocks(blocks(m, kernel.mr), ic_ways)  # micro-panels of A, of B
+    for panels, step, unit in (
+        (mine, chosen.mc // kernel.mr, 1),
+        (blocks(n, kernel.nr), chosen.nc // kernel.nr, jr_ways),
+    ):
+        count = blocks(panels, step)
+        assert step - last(panels, step) < count * unit  # less than one unit short per block
+        if count * unit <= step // 2:
+            assert 2 * last(panels, step) >= step
+
+
+@every_machine
+def test_a_matrix_just_over_one_block_splits_in_halves(machine: Machine) -> None:
+    kernel = KERNELS[5]
+    full = choose_blocking(machine, kernel, HUGE, HUGE, 384)
+    limit = max(choose_blocking(machine, kernel, m, 1, 384).mc for m in range(1, 2 * full.mc + 99, kernel.mr))
+    chosen = choose_blocking(machine, kernel, limit + 1, 1, 384)
+    assert limit // 2 <= chosen.mc <= limit // 2 + kernel.mr
+    assert 2 * last(limit + 1, chosen.mc) >= chosen.mc - 2 * kernel.mr
+
+
+# ---- threads and shared caches -------------------------------------------------------------------
+
+
+@every_machine
+def test_ic_ways_split_the_rows_before_mc_is_chosen(machine: Machine) -> None:
+    kernel = KERNELS[0]
+    m = 16 * kernel.mr
+    for ic_ways in (1, 2, 4, 8, 16, 64):
+        chosen = choose_blocking(machine, kernel, m, 1000, 64, ic_ways)
+        assert chosen.mc <= max(kernel.mr, m // ic_ways)
+    assert chosen.mc == kernel.mr
+    assert "one thread's" in chosen.reasons[1]
+
+
+def test_full_panels_of_b_divide_evenly_over_the_ways_of_jr() -> None:
+    for machine, kernel, jr_ways in itertools.product(KNOWN.values(), KERNELS, (1, 2, 3, 5, 8)):
+        chosen = choose_blocking(machine, kernel, 1000, 100_003, 384, 1, jr_ways)
+        if chosen.nc < 100_003:
+            assert chosen.nc % (kernel.nr * jr_ways) == 0
+
+
+@every_machine
+@every_kernel
+def test_more_threads_use_more_of_l3(machine: Machine, kernel: KernelSpec) -> None:
+    panels = [choose_blocking(machine, kernel, HUGE, HUGE, 384, threads).nc for threads in (1, 2, 4, 8, 64)]
+    assert panels == sorted(panels)
+    assert machine.l3 or len(set(panels)) == 1
+
+
+def test_m1_divides_its_l2_among_four_cores() -> None:
+    m1, kernel = KNOWN["apple-m1"], KERNELS[9]
+    alone = dataclasses.replace(m1, l2=dataclasses.replace(m1.l2, cores=1))
+    shared, private = footprint(m1, kernel, "block of A"), footprint(alone, kernel, "block of A")
+    assert shared.cache_bytes == m1.l2.size_bytes // 4 and private.cache_bytes == m1.l2.size_bytes
+    assert 3.8 * shared.bytes < private.bytes < 4.2 * shared.bytes
+    chosen = choose_blocking(m1, kernel, 10_000, 10_000, 10_000)
+    assert "for each of 4 cores" in chosen.reasons[1] and "no L3" in chosen.reasons[2]
+    assert chosen.footprints[4].level == 4 and chosen.footprints[4].share == 0.0
+
+
+def test_without_l3_the_panel_has_the_stated_width() -> None:
+    kernel = KERNELS[9]
+    assert choose_blocking(KNOWN["apple-m1"], kernel, 9, HUGE, 384).nc in (4080, 4068)
+    assert NC_NO_L3 // kernel.nr * kernel.nr == 4080
+
+
+def test_few_ways_leave_less_to_a_than_many_of_the_same_size() -> None:
+    """Skylake's L2 is Haswell's with half the ways: B and C take a quarter of it each, not an eighth."""
+    kernel = KERNELS[5]
+    haswell, skylake = (footprint(KNOWN[name], kernel, "block of A") for name in ("haswell", "skylake"))
+    assert skylake.share <= 1 / 2 < haswell.share
+    assert (
+        "of 4 L2 ways B takes 1 and C 1" in choose_blocking(KNOWN["skylake"], kernel, 999, 9, 384).reasons[1]
+    )
+
+
+@pytest.mark.parametrize("l2_ways", [1, 2, 3])
+def test_a_cache_of_few_ways_still_yields_blocks(l2_ways: int) -> None:
+    tiny = dataclasses.replace(
+        KNOWN["generic"], l1=Cache(1, 4096, 1), l2=Cache(2, 8192 * l2_ways, l2_ways), l3=Cache(3, 16384, 1)
+    )
+    for kernel in KERNELS:
+        chosen = choose_blocking(tiny, kernel, HUGE, HUGE, HUGE)
+        assert chosen.mc >= kernel.mr and chosen.nc >= kernel.nr
+        answer = low_et_al(tiny, kernel)
+        assert answer.kc >= 1 and answer.mc >= kernel.mr and answer.nc is not None and answer.nc >= kernel.nr
+
+
+# ---- the numbers of DESIGN section 6 ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "k", "mc", "within"),
+    [
+        ("haswell", spec("float32", 6, 16, "avx2"), 256, 168, 0.0),
+        ("haswell", spec("float64", 6, 8, "avx2"), 256, 72, 0.2),  # BLIS stops at 56 % of L2
+        ("skylake-x", spec("float32", 12, 32, "avx512"), 384, 480, 0.1),
+        ("skylake-x", spec("float64", 8, 24, "avx512"), 256, 240, 0.5),  # BLIS: 47 % of L2
+        ("zen4", spec("float32", 12, 32, "avx512"), 384, 480, 0.1),
+    ],
+)
+def test_mc_lands_near_the_seed_numbers(
+    name: str, kernel: KernelSpec, k: int, mc: int, within: float
+) -> None:
+    limit = max(choose_blocking(KNOWN[name], kernel, m, 1, k).mc for m in range(1, 2 * mc + 99))
+    assert abs(limit - mc) <= within * mc
+
+
+def test_all_of_haswells_l3_holds_blis_panel() -> None:
+    kernel = KERNELS[5]
+    assert max(choose_blocking(KNOWN["haswell"], kernel, 9, n, 256, 4).nc for n in (4080, 4096)) == 4096
+
+
+# ---- words -----------------------------------------------------------------------------------------
+
+
+@thorough
+@given(machines, kernels, extents, extents, extents, ways, ways)
+def test_every_decision_comes_with_a_reason_that_names_it(
+    machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, ic_ways: int, jr_ways: int
+) -> None:
+    chosen = choose_blocking(machine, kernel, m, n, k, ic_ways, jr_ways)
+    assert [reason.split(":")[0] for reason in chosen.reasons] == [
+        f"kc = {chosen.kc}", f"mc = {chosen.mc}", f"nc = {chosen.nc}", "L1",
+    ]  # fmt: skip
+
+
+@every_machine
+@every_kernel
+def test_footprints_are_those_of_the_packed_buffers(machine: Machine, kernel: KernelSpec) -> None:
+    chosen = choose_blocking(machine, kernel, 3000, 3000, 3000)
+    found = {each.what: each for each in chosen.footprints}
+    size, kc = kernel.itemsize, chosen.kc
+    assert {what: each.bytes for what, each in found.items()} == {
+        "micro-tile of C": kernel.accumulators * kernel.isa.vector_bytes,
+        "micro-panel of B": kc * kernel.nr * size,
+        "micro-panel of A": kc * kernel.mr * size,
+        "block of A": chosen.mc * kc * size,
+        "panel of B": kc * chosen.nc * size,
+    }
+    assert [each.level for each in chosen.footprints] == [0, 1, 1, 2, 3 if machine.l3 else 4]
+    for each in chosen.footprints:
+        assert each.share == (each.bytes / each.cache_bytes if each.cache_bytes else 0.0)
+        assert each.what in str(each)
+    assert found["micro-tile of C"].share <= 1
+    assert chosen.footprints == footprints(machine, kernel, chosen.mc, chosen.nc, chosen.kc)
+
+
+def test_a_large_micro_panel_is_said_to_stream_from_l2() -> None:
+    big = choose_blocking(KNOWN["skylake-x"], KERNELS[0], 2000, 2000, 384)
+    assert "stream from L2" in big.reasons[3] and "more than half" in big.reasons[3]
+    small = choose_blocking(KNOWN["neoverse-n1"], KERNELS[9], 2000, 2000, 384)
+    assert "stays there" in small.reasons[3]
+
+
+# ---- Low et al. ------------------------------------------------------------------------------------
+
+
+def test_low_et_al_answers_what_blis_chose_by_hand() -> None:
+    """Sandy Bridge (L1 32K/8, L2 256K/8 as Haswell's; f64, 8 x 4): kc and mc of BLIS config/sandybridge."""
+    answer = low_et_al(KNOWN["haswell"], spec("float64", 8, 4, "avx2"))
+    assert (answer.kc, answer.mc) == (256, 96)
+
+
+@every_machine
+@every_kernel
+def test_low_et_al_is_the_formula_of_design_section_6(machine: Machine, kernel: KernelSpec) -> None:
+    l1, l2, l3, size = machine.l1, machine.l2, machine.l3, kernel.itemsize
+    ways_a = max(1, int((l1.ways - 1) / (1 + kernel.nr / kernel.mr)))
+    answer = low_et_al(machine, kernel)
+    assert answer.kc == ways_a * l1.size_bytes // (l1.ways * kernel.mr * size)
+    assert answer.mc == max(kernel.mr, max(1, l2.ways - 2) * l2.size_bytes // (l2.ways * answer.kc * size))
+    assert (answer.nc is None) == (l3 is None)
+    if l3:
+        assert answer.nc == max(kernel.nr, (l3.ways - 2) * l3.size_bytes // (l3.ways * answer.kc * size))
+    assert f"kc = {answer.kc}" in answer.text and f"mc = {answer.mc}" in answer.text
+    assert ("stream from L2" in answer.text) == (answer.kc < KC_MAX[kernel.acc_dtype])
+
+
+# ---- errors and cost -------------------------------------------------------------------------------
+
+
+def test_errors_name_the_argument_what_was_expected_and_what_came() -> None:
+    with pytest.raises(BlisgemmValueError, match=r"dtype: expected one of float32, .*; got 'int8'"):
+        kc_for("int8", 4)
+    with pytest.raises(BlisgemmValueError, match=r"k: expected k >= 0; got -1"):
+        kc_for("float32", -1)
+    machine, kernel = KNOWN["zen4"], KERNELS[0]
+    with pytest.raises(BlisgemmValueError, match=r"m: expected m >= 0; got -2"):
+        choose_blocking(machine, kernel, -2, 1, 1)
+    with pytest.raises(BlisgemmValueError, match=r"ic_ways: expected ic_ways >= 1; got 0"):
+        choose_blocking(machine, kernel, 1, 1, 1, 0)
+    with pytest.raises(BlisgemmValueError, match=r"jr_ways: expected jr_ways >= 1; got 0"):
+        choose_blocking(machine, kernel, 1, 1, 1, 1, 0)
+
+
+def test_empty_extents_give_one_micro_panel() -> None:
+    chosen = choose_blocking(KNOWN["zen4"], KERNELS[0], 0, 0, 0)
+    assert (chosen.mc, chosen.nc, chosen.kc) == (KERNELS[0].mr, KERNELS[0].nr, 1)
+
+
+def test_a_choice_is_made_within_a_millisecond() -> None:
+    """About 30 microseconds; the limit leaves room for a busy machine."""
+    best = float("inf")
+    for _ in range(50):
+        start = time.perf_counter()
+        choose_blocking(KNOWN["zen4"], KERNELS[0], 1009, 4093, 100_003, 4, 2)
+        best = min(best, time.perf_counter() - start)
+    assert best < 1e-3
