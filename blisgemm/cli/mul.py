@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         type=_number,
         default=1,
-        help="factor of the product (default: 1); --alpha=-1e3",
+        help="factor of the product (default: 1); a negative one as --alpha=-1e3",
     )
     parser.add_argument(
         "--beta", metavar="X", type=_number, default=0, help="factor of the matrix in --c (default: 0)"

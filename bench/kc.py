@@ -1,0 +1,119 @@
+"""Sweep kc, the kernel's shape and its unrolling: what KC_MAX and the catalog's rows are chosen by.
+
+Usage: python bench/kc.py --dtype f32 [--shapes 12x32,8x48] [--kcs 192,256,384,512] [--sizes 500,2000]
+       [--unrolls 1,4] [--mc 480] [--nc 4080] [--arch haswell] [--no-numpy]
+
+One thread. For each n, kernel and bound of kc one product with that bound: k is cut into blocks of equal
+length at most the bound, and mc is such that mc·kc stays what the blocking model chose, unless --mc says
+another. All of them and np.matmul run in turn; GFLOP/s of the median time. The first line of a kernel is
+its rate on resident panels. Every variant is verified on small integers first, which must be exact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import timing
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dtype", choices=timing.SHORT_NAMES, default="f32")
+    parser.add_argument(
+        "--shapes", help="mr x nr by commas, e.g. 12x32,8x48; the plan's own kernel by default"
+    )
+    parser.add_argument(
+        "--unrolls", type=timing.positive_list, help="k steps per turn, by commas; the kernel's own"
+    )
+    parser.add_argument(
+        "--kcs", type=timing.positive_list, default="128,192,256,320,384,512", help="by commas"
+    )
+    parser.add_argument("--sizes", type=timing.positive_list, default="500,1000,2000", help="n, by commas")
+    parser.add_argument("--mc", type=int, help="rows of the block of A, instead of the model's")
+    parser.add_argument("--nc", type=int, help="columns of the panel of B, instead of the model's")
+    parser.add_argument(
+        "--arch", help="as BLISGEMM_ARCH; NumPy's BLAS is held to the like: haswell, skx, sse2"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="about how long per size and kernel (default 10)"
+    )
+    parser.add_argument("--no-numpy", action="store_true", help="leave np.matmul out")
+    return parser.parse_args()
+
+
+def balanced(extent: int, most: int, step: int) -> int:
+    """Return the length of the fewest equal blocks of at most ``most``, in whole steps."""
+    blocks = -(-extent // most)
+    return min(most, -(-extent // blocks // step) * step)
+
+
+def main() -> None:
+    """Measure and print."""
+    options = arguments()
+    timing.set_environment(1, options.arch)
+
+    import numpy as np
+    import peak
+
+    import blisgemm
+    from blisgemm.blocking import KC_STEP
+
+    dtype = timing.SHORT_NAMES[options.dtype]
+    rng = np.random.default_rng(0)
+    print(timing.machine_line(), flush=True)
+    own = blisgemm.make_plan(2000, 2000, 2000, dtype).kernel
+    kernels = [own]
+    if options.shapes:
+        shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
+        kernels = [replace(own, mr=mr, nr=nr) for mr, nr in shapes]
+    if options.unrolls:
+        kernels = [replace(kernel, unroll=unroll) for kernel in kernels for unroll in options.unrolls]
+    for kernel in kernels:
+        call, work = peak.resident_kernel(kernel, work=1e9)
+        resident = timing.interleave({"blisgemm": call}, seconds=1)["blisgemm"]
+        rate = work / np.median(resident) / 1e9
+        print(
+            f"{kernel.name} unroll {kernel.unroll}: {kernel.register_account}; resident {rate:.1f} GFLOP/s",
+            flush=True,
+        )
+    for n in options.sizes:
+        a, b, c = (np.empty((n, n), dtype) for _ in range(3))
+        for kernel in kernels:
+            model = blisgemm.make_plan(n, n, n, dtype, kernel=kernel, path="packed").blocking
+            calls = {}
+            for kc_most in options.kcs:
+                kc = balanced(n, kc_most, KC_STEP)
+                mc_most = options.mc or max(kernel.mr, model.mc * model.kc // kc // kernel.mr * kernel.mr)
+                mc = balanced(n, mc_most, kernel.mr)
+                nc = (options.nc or model.nc) // kernel.nr * kernel.nr
+                plan = blisgemm.make_plan(
+                    n, n, n, dtype, kernel=kernel, blocking=(mc, nc, kc), path="packed", threads=1
+                )
+                calls[f"kc {kc} mc {mc}"] = lambda plan=plan, a=a, b=b, c=c: blisgemm.gemm(
+                    a, b, out=c, plan=plan
+                )
+            if not options.no_numpy:
+                calls["numpy"] = lambda a=a, b=b, c=c: np.matmul(a, b, out=c)
+            timing.fill_exact(rng, a, b)
+            for name, call in calls.items():
+                c[...] = -1
+                call()
+                timing.require_exact(a, b, c, f"{kernel.name}, {name}, n = {n}")
+            timing.fill_normal(rng, a, b)
+            times = timing.interleave(calls, seconds=options.seconds)
+            work = timing.flops(n, n, n, dtype) / 1e9
+            rates = "  ".join(f"{name}: {work / np.median(t):.1f}" for name, t in times.items())
+            print(
+                f"n {n}  {kernel.name} unroll {kernel.unroll} (model kc {model.kc} mc {model.mc})  {rates}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

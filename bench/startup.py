@@ -1,0 +1,90 @@
+"""What the first use costs: the import, and the first product of each dtype, cold and warm.
+
+Usage: python bench/startup.py [--dtypes f32,f64] [--repeat 5]
+
+Each number comes from a process of its own. Import: seconds of ``import blisgemm`` after ``import numpy,
+numba``. Cold: an empty cache folder, so that the loops are compiled; warm: the next process
+with the same folder. Later: the calls that follow, which are ``gemm`` and not the shorter way of ``matmul``.
+Medians; results are verified.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import timing
+
+IMPORT = """
+import time
+t0 = time.perf_counter(); import numpy
+t1 = time.perf_counter(); import numba
+t2 = time.perf_counter(); import blisgemm
+t3 = time.perf_counter(); blisgemm.gemm
+t4 = time.perf_counter(); print(t1 - t0, t2 - t1, t4 - t2)
+"""
+ALONE = "import time; t = time.perf_counter(); import blisgemm; print(time.perf_counter() - t)"
+FIRST = """
+import sys, time
+import numpy as np, numba, blisgemm
+blisgemm.gemm
+n, dtype = int(sys.argv[1]), sys.argv[2]
+a, b = np.ones((n, n), dtype), np.full((n, n), 2, dtype)
+t = time.perf_counter(); c = blisgemm.gemm(a, b); first = time.perf_counter() - t
+assert (c == 2 * n).all()
+later = []
+for _ in range(20):
+    t = time.perf_counter(); blisgemm.gemm(a, b); later.append(time.perf_counter() - t)
+print(first, sorted(later)[10])
+"""
+
+
+def child(code: str, *words: object, cache: str) -> list[float]:
+    """Run code in a new process and return the numbers that it prints."""
+    environment = os.environ | {"BLISGEMM_CACHE_DIR": cache, "PYTHONPATH": str(timing.ROOT)}
+    command = [sys.executable, "-c", code, *map(str, words)]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return [float(word) for word in done.stdout.split()]
+
+
+def medians(samples: list[list[float]]) -> list[float]:
+    """Return the median of each column."""
+    return [statistics.median(column) for column in zip(*samples, strict=True)]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dtypes", type=timing.dtype_list, default="f32,f64,c64,c128", help="by commas")
+    parser.add_argument("--repeat", type=int, default=5, help="processes per number (default 5; cold: 1)")
+    options = parser.parse_args()
+    timing.set_environment(1)
+    rows: list[list[object]] = []
+    with tempfile.TemporaryDirectory() as cache:
+        child(IMPORT, cache=cache)  # the files into the page cache
+        numpy_s, numba_s, ours_s = medians([child(IMPORT, cache=cache) for _ in range(options.repeat)])
+        [alone_s] = medians([child(ALONE, cache=cache) for _ in range(options.repeat)])
+    print(f"import: numpy {numpy_s:.3f} s, then numba {numba_s:.3f} s, then blisgemm {ours_s:.3f} s")
+    print(f"import blisgemm alone: {alone_s:.3f} s")
+    for path, n in (("direct", 8), ("packed", 400)):
+        for dtype in options.dtypes:
+            with tempfile.TemporaryDirectory() as cache:
+                cold_s = child(FIRST, n, dtype, cache=cache)[0]
+                warm_s, later_s = medians(
+                    [child(FIRST, n, dtype, cache=cache) for _ in range(options.repeat)]
+                )
+            rows.append([dtype, path, n, f"{cold_s:.2f}", f"{warm_s:.3f}", f"{later_s * 1e6:.1f}"])
+            print(*rows[-1], sep="  ", flush=True)
+    header = ["dtype", "path", "n", "first, cold: s", "first, warm: s", "later: µs"]
+    print(f"\n{timing.markdown_table(header, rows)}\n\n{timing.machine_line()}. `{timing.command_line()}`.")
+
+
+if __name__ == "__main__":
+    main()

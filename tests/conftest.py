@@ -1,0 +1,52 @@
+"""What every test shares: one folder of compiled kernels, quiet state, Hypothesis profiles.
+
+Knows: the process that pytest runs in. Does not know: any property of the library. The environment is
+set here, before any test module imports blisgemm.
+
+A cold session compiles each kernel once into a folder of its own. While tests are written,
+``BLISGEMM_TEST_CACHE_DIR`` names a folder that is kept between sessions.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_KEPT = os.environ.get("BLISGEMM_TEST_CACHE_DIR")
+_CACHE = _KEPT or tempfile.mkdtemp(prefix="blisgemm-tests-")
+os.environ["BLISGEMM_CACHE_DIR"] = _CACHE
+for _name in ("BLISGEMM_KERNEL", "BLISGEMM_NUM_THREADS", "BLISGEMM_VERBOSE"):
+    os.environ.pop(_name, None)
+# Four threads on any machine, so that 2 x 2 ways exist; Numba reads it when it is first imported.
+os.environ.setdefault("NUMBA_NUM_THREADS", str(max(4, os.cpu_count() or 1)))
+
+# Compiling may happen inside an example, so no deadline and no complaint that data came slowly.
+_SLOW = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+settings.register_profile("dev", deadline=None, suppress_health_check=_SLOW, max_examples=60)
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True, database=None)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_sessionfinish() -> None:
+    """Remove the compiled kernels of this session."""
+    if not _KEPT:
+        shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def same_number_of_threads_afterwards() -> Iterator[None]:
+    """Undo what a test says about threads, so that no test depends on another."""
+    if os.environ.get("BLISGEMM_TEST_FILE"):  # a subprocess of a test: nothing to restore
+        yield
+        return
+    import blisgemm
+
+    before = blisgemm.get_num_threads()
+    yield
+    if blisgemm.get_num_threads() != before:
+        blisgemm.set_num_threads(before)

@@ -1,0 +1,215 @@
+"""Batches: leading dimensions broadcast, in any memory, and every item is the product it is alone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from support import DTYPES, draw, draw_reals, expect_equal, surroundings
+
+import blisgemm
+
+
+def numbers(*shape: int, dtype: Any = "float64", seed: int = 0) -> np.ndarray:
+    return draw(np.random.default_rng(seed), shape, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((7, 3, 4), (7, 4, 5)),
+        ((7, 3, 4), (4, 5)),
+        ((3, 4), (7, 4, 5)),
+        ((1, 3, 4), (7, 4, 5)),
+        ((7, 1, 3, 4), (6, 4, 5)),
+        ((2, 3, 4, 5), (2, 3, 5, 6)),
+        ((2, 1, 4, 5), (1, 3, 5, 6)),
+        ((0, 3, 4), (0, 4, 5)),
+        ((0, 3, 4), (4, 5)),
+        ((1, 3, 4), (0, 4, 5)),
+        ((7, 0, 4), (7, 4, 5)),
+        ((7, 3, 0), (7, 0, 5)),
+        ((2, 2, 2, 2, 3, 4), (2, 1, 2, 4, 5)),
+        ((1, 1, 3, 4), (1, 4, 1)),
+        ((3, 150, 60), (3, 60, 155)),
+        ((2, 130, 140), (140, 150)),
+        ((150, 140), (2, 140, 150)),
+    ],
+)
+def test_leading_dimensions_broadcast(dtype: str, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    a, b = numbers(*left, dtype=dtype), numbers(*right, dtype=dtype, seed=1)
+    want = np.matmul(a, b)
+    expect_equal(blisgemm.matmul(a, b), want)
+    expect_equal(blisgemm.gemm(a, b), want, blisgemm.explain(a, b))
+    expect_equal(blisgemm.gemm(a, b, threads=4), want, blisgemm.explain(a, b, threads=4))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 4, 5), (130, 140, 135)])
+def test_odd_memory_of_whole_batches(dtype: str, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = numbers(4, m, k, dtype=dtype), numbers(4, k, n, dtype=dtype, seed=1)
+    want = np.matmul(a, b)
+    lefts = {
+        "last axis first": np.ascontiguousarray(a.transpose(1, 2, 0)).transpose(2, 0, 1),
+        "batch backwards": np.ascontiguousarray(a[::-1])[::-1],
+        "everything backwards": np.ascontiguousarray(a[::-1, ::-1, ::-1])[::-1, ::-1, ::-1],
+        "each transposed": np.ascontiguousarray(a.swapaxes(1, 2)).swapaxes(1, 2),
+        "every second item": np.repeat(a, 2, axis=0)[::2],
+        "swapped bytes": a.astype(a.dtype.newbyteorder()),
+    }
+    rights = dict(
+        {
+            "plain": b,
+            "batch backwards": np.ascontiguousarray(b[::-1])[::-1],
+            "last axis first": np.ascontiguousarray(b.transpose(1, 2, 0)).transpose(2, 0, 1),
+            "each transposed": np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2),
+        }.items()
+    )
+    for left_name, left in lefts.items():
+        for right_name, right in rights.items():
+            expect_equal(blisgemm.matmul(left, right), want, case=(left_name, right_name))
+            expect_equal(blisgemm.gemm(left, right, alpha=-1), -want, case=(left_name, right_name, "gemm"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 4, 5), (130, 140, 135)])
+def test_a_zero_stride_batch_repeats_one_matrix(dtype: str, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = numbers(m, k, dtype=dtype), numbers(5, k, n, dtype=dtype, seed=1)
+    repeated = np.broadcast_to(a, (5, m, k))
+    expect_equal(blisgemm.matmul(repeated, b), np.matmul(a, b))
+    expect_equal(
+        blisgemm.gemm(repeated, np.broadcast_to(b[0], b.shape)), np.broadcast_to(a @ b[0], (5, m, n))
+    )
+    four = np.broadcast_to(b[:, None], (5, 3, k, n))
+    expect_equal(blisgemm.matmul(a, four), np.matmul(a, four))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 4, 5), (130, 140, 135)])
+def test_out_of_a_batch_in_any_memory(dtype: str, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = numbers(2, 3, m, k, dtype=dtype), numbers(3, k, n, dtype=dtype, seed=1)
+    want = np.matmul(a, b)
+    outs = {
+        "C": np.zeros(want.shape, dtype),
+        "F": np.zeros(want.shape, dtype, order="F"),
+        "batch last": np.zeros((m, n, 2, 3), dtype).transpose(2, 3, 0, 1),
+        "backwards": np.zeros(want.shape, dtype)[::-1, ::-1, ::-1, ::-1],
+        "gaps": np.full((4, 7, 2 * m + 1, 3 * n + 1), 77, dtype)[::2, 1::2, 1::2, 1::3],
+        "batch exchanged": np.zeros((3, 2, m, n), dtype).transpose(1, 0, 2, 3),
+    }
+    for name, out in outs.items():
+        around = surroundings(out)
+        assert blisgemm.matmul(a, b, out=out) is out
+        expect_equal(out, want, case=name)
+        c = numbers(*want.shape, dtype=dtype, seed=2)
+        out[...] = c
+        assert blisgemm.gemm(a, b, out, alpha=2, beta=-1, out=out) is out
+        expect_equal(out, 2 * want - c, case=name)
+        assert surroundings(out) == around, name
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_c_broadcasts_over_the_batch_and_is_not_changed(dtype: str) -> None:
+    a, b = numbers(4, 3, 5, dtype=dtype), numbers(4, 5, 2, dtype=dtype, seed=1)
+    for shape in ((3, 2), (4, 3, 2), (1, 3, 2), (2,), (3, 1), ()):
+        c = numbers(*shape, dtype=dtype, seed=2)
+        before = np.copy(c)
+        expect_equal(blisgemm.gemm(a, b, c, beta=2), np.matmul(a, b) + 2 * c, case=shape)
+        expect_equal(c, before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_trans_turns_each_matrix_of_a_batch(dtype: str) -> None:
+    a, b = numbers(4, 5, 3, dtype=dtype), numbers(4, 2, 5, dtype=dtype, seed=1)
+    want = np.matmul(a.conj().swapaxes(1, 2), b.swapaxes(1, 2))
+    expect_equal(blisgemm.gemm(a, b, trans_a="C", trans_b="T"), want)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_item_has_the_bits_of_the_product_alone(dtype: str) -> None:
+    rng = np.random.default_rng(16)
+    for m, n, k in ((3, 4, 5), (33, 34, 700), (130, 140, 150)):
+        a, b = draw_reals(rng, (3, m, k), dtype), draw_reals(rng, (3, k, n), dtype)
+        for threads in (1, 4):
+            got = blisgemm.gemm(a, b, alpha=0.7, threads=threads)
+            for i in range(3):
+                expect_equal(
+                    got[i], blisgemm.gemm(a[i], b[i], alpha=0.7), case=(m, n, k, threads, i), same_bits=True
+                )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_vectors_go_with_batches(dtype: str) -> None:
+    vector, stack = numbers(4, dtype=dtype), numbers(5, 3, 4, dtype=dtype, seed=1)
+    expect_equal(blisgemm.matmul(stack, vector), np.matmul(stack, vector))
+    expect_equal(blisgemm.matmul(vector, stack.swapaxes(1, 2)), np.matmul(vector, stack.swapaxes(1, 2)))
+    out = np.zeros((5, 3), dtype)
+    assert blisgemm.matmul(stack, vector, out=out) is out
+    expect_equal(out, np.matmul(stack, vector))
+    long = numbers(5, 200, 150, dtype=dtype)
+    expect_equal(blisgemm.matmul(long, numbers(150, dtype=dtype)), np.matmul(long, numbers(150, dtype=dtype)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_ten_thousand_small_matrices_in_one_call_are_right_and_quick(dtype: str, threads: int) -> None:
+    a, b = numbers(10_000, 3, 3, dtype=dtype), numbers(10_000, 3, 3, dtype=dtype, seed=1)
+    got = blisgemm.gemm(a, b, threads=threads)
+    expect_equal(got, np.matmul(a, b), blisgemm.explain(a, b, threads=threads))
+    begin = time.perf_counter()
+    blisgemm.gemm(a, b, threads=threads)
+    took = time.perf_counter() - begin
+    assert took < 0.25, f"{took:.3f} s for 10^4 products of 3 x 3: a Python step for each takes about that"
+
+
+def test_a_transposed_batch_of_small_matrices_is_not_walked_in_python() -> None:
+    a = numbers(100, 100, 3, 3).transpose(1, 0, 3, 2)
+    b = numbers(3, 3)
+    expect_equal(blisgemm.matmul(a, b), np.matmul(a, b))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_zero_rules_hold_in_batches(dtype: str) -> None:
+    for m, n, k in ((3, 4, 5), (130, 140, 135)):
+        nan_a, nan_b = np.full((2, m, k), np.nan, dtype), np.full((k, n), np.nan, dtype)
+        c = numbers(2, m, n, dtype=dtype)
+        expect_equal(blisgemm.gemm(nan_a, nan_b, c, alpha=0, beta=3), 3 * c)
+        expect_equal(
+            blisgemm.gemm(nan_a[..., :0], nan_b[:0], out=np.full_like(c, np.nan)),
+            np.zeros_like(c),
+            same_bits=True,
+        )
+        a, b = numbers(2, m, k, dtype=dtype), numbers(k, n, dtype=dtype, seed=1)
+        expect_equal(blisgemm.gemm(a, b, np.full_like(c, np.nan), beta=-0.0), np.matmul(a, b))
+        expect_equal(blisgemm.matmul(a, b, out=np.full_like(c, np.nan)), np.matmul(a, b))
+        a[1, 0, 0], b[0, 0] = 0, np.inf
+        assert np.isnan(blisgemm.matmul(a, b)[1, 0, 0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_out_that_overlaps_another_item_of_the_batch_is_safe(dtype: str) -> None:
+    for n in (3, 140):
+        base = numbers(4, n, n, dtype=dtype)
+        square = numbers(n, n, dtype=dtype, seed=1)
+        for out_slice, in_slice in (
+            (slice(1, 4), slice(0, 3)),
+            (slice(0, 3), slice(1, 4)),
+            (slice(None, None, -1), slice(None)),
+        ):
+            x = base.copy()
+            want = np.matmul(x[in_slice].copy(), square)
+            blisgemm.matmul(x[in_slice], square, out=x[out_slice])
+            expect_equal(x[out_slice], want, case=(n, out_slice, in_slice))
+
+
+def test_gemm_refuses_vectors_and_an_out_larger_than_the_batch() -> None:
+    with pytest.raises(ValueError, match="matmul"):
+        blisgemm.gemm(np.ones(3), np.ones((2, 3, 4)))
+    with pytest.raises(ValueError, match=r"^out: expected shape \(2, 3, 3\); got \(4, 2, 3, 3\)"):
+        blisgemm.gemm(np.ones((2, 3, 4)), np.ones((4, 3)), out=np.ones((4, 2, 3, 3)))

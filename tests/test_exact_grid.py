@@ -1,0 +1,225 @@
+"""Exact data: small integers in floats, compared with ``==`` over every shape, layout, path and kernel.
+
+No tolerance, so rounding can't hide a bug. Tiny blocks (two micro-tiles, three p) are injected, so
+that products of a few dozen elements turn all five loops and meet every edge.
+"""
+
+from __future__ import annotations
+
+import zlib
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from support import (
+    COLUMN_LAYOUTS,
+    DTYPES,
+    INPUT_LAYOUTS,
+    OUTPUT_LAYOUTS,
+    ROW_LAYOUTS,
+    TRANS,
+    case_id,
+    chosen_kernel,
+    covering,
+    draw,
+    exact_gemm,
+    expect_equal,
+    kernel_paths,
+    lay_out,
+    op,
+    surroundings,
+    tiny_plan,
+)
+
+import blisgemm
+from blisgemm.machine import ISAS
+from blisgemm.ukernel.spec import KernelSpec
+
+KC = 3  # of tiny_plan
+
+
+def seed(text: str) -> np.random.Generator:
+    return np.random.default_rng(zlib.crc32(text.encode()))
+
+
+def extents(tile: int) -> tuple[int, ...]:
+    """The extents around a tile of ``tile`` and a block of two tiles."""
+    values = {0, 1, 2, 3, tile - 1, tile, tile + 1, 2 * tile - 1, 2 * tile, 2 * tile + 1, 4 * tile + 1}
+    return tuple(sorted(values))
+
+
+K_EXTENTS = (0, 1, 2, KC - 1, KC, KC + 1, 2 * KC - 1, 2 * KC, 2 * KC + 1, 10)
+
+
+def factors(spec: KernelSpec, values: tuple[complex, ...]) -> tuple[complex, ...]:
+    return (*values, 1j, 2 - 1j) if spec.complex else values
+
+
+def fit_direct(rng: np.random.Generator, choice: dict[str, Any]) -> None:
+    """Give B (or A, where C lies by columns) the unit stride that the direct path needs."""
+
+    def pick(layouts: tuple[str, ...], transposed: bool) -> str:
+        return str(rng.choice(COLUMN_LAYOUTS if transposed == (layouts is ROW_LAYOUTS) else ROW_LAYOUTS))
+
+    trans_a, trans_b = (choice[name] in ("T", "C") for name in ("trans_a", "trans_b"))
+    by_columns = (choice["out"] == "c" and choice["c"] in ("F", "columns_F")) or choice["out"] in (
+        "F",
+        "columns_F",
+    )
+    if by_columns and choice["m"] > 1:
+        choice["a"] = pick(COLUMN_LAYOUTS, trans_a)
+    else:
+        choice["b"] = pick(ROW_LAYOUTS, trans_b)
+
+
+@pytest.mark.parametrize("case", kernel_paths(), ids=case_id)
+def test_every_kernel_path_shape_layout_and_factor_is_exact(case: tuple[KernelSpec, str, int]) -> None:
+    spec, path, threads = case
+    rng = seed(case_id(case))
+    grid = covering(
+        rng, 330, m=extents(spec.mr), n=extents(spec.nr), k=K_EXTENTS,
+        alpha=factors(spec, (0, 1, -1, 2)), beta=factors(spec, (0, 1, -1, 3)), trans_a=TRANS, trans_b=TRANS,
+        a=INPUT_LAYOUTS, b=INPUT_LAYOUTS, c=INPUT_LAYOUTS, out=(None, "c", *OUTPUT_LAYOUTS),
+    )  # fmt: skip
+    for choice in grid:
+        m, n, k, alpha, beta = (choice[name] for name in ("m", "n", "k", "alpha", "beta"))
+        if path == "direct":
+            if n == 1 and m > 1:
+                continue  # computed as a row by the library's own plan: see the edges of its blocks
+            fit_direct(rng, choice)
+        trans_a, trans_b = choice["trans_a"], choice["trans_b"]
+        a = lay_out(draw(rng, (k, m) if trans_a in ("T", "C") else (m, k), spec.acc_dtype), choice["a"])
+        b = lay_out(draw(rng, (n, k) if trans_b in ("T", "C") else (k, n), spec.acc_dtype), choice["b"])
+        in_place = choice["out"] == "c"
+        c_layout = "sliced" if in_place and choice["c"].startswith("zero") else choice["c"]
+        c = lay_out(draw(rng, (m, n), spec.acc_dtype), c_layout)
+        inputs = [np.array(x) for x in (a, b, c)]
+        want = exact_gemm(op(a, trans_a), op(b, trans_b), c, alpha, beta)
+        junk = draw(rng, (m, n), spec.acc_dtype)
+        out = None if choice["out"] is None else c if in_place else lay_out(junk, choice["out"])
+        around = None if out is None else surroundings(out)
+        plan = tiny_plan(spec, path, threads, m, n, k)
+
+        got = blisgemm.gemm(
+            a,
+            b,
+            c,
+            alpha=alpha,
+            beta=beta,
+            out=out,
+            trans_a=trans_a,
+            trans_b=trans_b,
+            threads=threads,
+            plan=plan,
+        )
+
+        expect_equal(got, want, plan, choice)
+        assert out is None or got is out, f"expected out itself back\ncase: {choice}"
+        if out is not None:
+            assert surroundings(out) == around, (
+                f"something was written outside out\ncase: {choice}\nplan: {plan}"
+            )
+        for name, x, before in zip("abc", (a, b, c), inputs, strict=True):
+            if not (name == "c" and in_place):
+                expect_equal(x, before, plan, f"{name} itself changed, {choice}")
+
+
+# A kernel small enough that 7 x 9 x 5 turns all five loops, and all shapes up to it can be tried.
+TINY = KernelSpec("float64", "float64", "float64", 2, 2, ISAS["generic"])
+
+
+@pytest.mark.parametrize("path", ["direct", "packed"])
+def test_all_shapes_up_to_7x9x5_are_exact_with_a_2x2_kernel(path: str) -> None:
+    rng = seed(path)
+    for m, n, k in product(range(8), range(10), range(6)):
+        if path == "direct" and n == 1 and m > 1:
+            continue  # needs A by columns
+        a, b, c = (draw(rng, shape, "float64") for shape in ((m, k), (k, n), (m, n)))
+        plan = tiny_plan(TINY, path, 1, m, n, k)
+        got = blisgemm.gemm(a, b, c, alpha=-2, beta=3, plan=plan)
+        expect_equal(got, exact_gemm(a, b, c, -2, 3), plan, (m, n, k))
+    assert plan.kernel == TINY, "the forced kernel must be the one that ran"
+    assert plan.path == path, "the forced path must be the one that ran"
+    if path == "packed":
+        blocking = plan.blocking
+        turns = [
+            -(-9 // blocking.nc),
+            -(-5 // blocking.kc),
+            -(-7 // blocking.mc),
+            blocking.nc // TINY.nr,
+            blocking.mc // TINY.mr,
+        ]
+        assert min(turns) > 1, f"7 x 9 x 5 was to turn every loop more than once: jc pc ic jr ir = {turns}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_plans_chosen_by_the_library_are_exact_at_the_edges_of_its_own_blocks(dtype: str) -> None:
+    spec = chosen_kernel(dtype)
+    plan = blisgemm.make_plan(2000, 2000, 2000, dtype, threads=1)
+    mc, kc = plan.blocking.mc, plan.blocking.kc
+    rng = seed(dtype)
+    shapes = [
+        (m, n, k)
+        for m, n, k in (
+            (mc - 1, spec.nr + 1, 5), (mc, 7, 9), (mc + 1, spec.nr, 3), (2 * mc + 1, 3, 2),
+            (spec.mr + 1, spec.nr - 1, kc - 1), (spec.mr, spec.nr, kc), (3, 2, kc + 1),
+            (2 * spec.mr + 1, 50, 2 * kc + 1),
+            (1, 300, 5), (300, 1, 5), (1, 1, 2 * kc + 1), (130, 140, 150),
+        )
+    ]  # fmt: skip
+    for (m, n, k), threads, trans in product(shapes, (1, 2), ((False, False), ("T", "C"))):
+        a = draw(rng, (k, m) if trans[0] else (m, k), dtype)  # transposed A is A by columns
+        b = draw(rng, (n, k) if trans[1] else (k, n), dtype)
+        c = draw(rng, (m, n), dtype)
+        keywords = {"alpha": 2, "beta": -1, "trans_a": trans[0], "trans_b": trans[1], "threads": threads}
+        want = exact_gemm(op(a, trans[0]), op(b, trans[1]), c, 2, -1)
+        case = (m, n, k, keywords)
+        expect_equal(blisgemm.gemm(a, b, c, **keywords), want, blisgemm.explain(a, b, c, **keywords), case)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_alpha_and_beta_that_round_are_still_exact_where_their_products_are(dtype: str) -> None:
+    # 0.5 and 0.75 are no integers but exact; with a multiple of 4 everywhere nothing rounds
+    rng = seed(dtype)
+    for m, n, k in ((5, 9, 4), (70, 80, 90)):
+        a, b, c = (draw(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
+        a *= 4
+        c *= 4
+        got = blisgemm.gemm(a, b, c, alpha=0.75, beta=-0.5)
+        expect_equal(4 * got, exact_gemm(a, b, c, 3, -2), blisgemm.explain(a, b), (m, n, k))
+
+
+@pytest.mark.parametrize("values", [(-128, 127), (-128, -128), (127, 127)])
+@pytest.mark.parametrize("k", [1, 2, 3, 64, 517])
+def test_gemm_of_int8_sums_and_returns_int32_at_the_extremes(values: tuple[int, int], k: int) -> None:
+    a, b = np.full((5, k), values[0], np.int8), np.full((k, 7), values[1], np.int8)
+    got = blisgemm.gemm(a, b)
+    expect_equal(got, np.full((5, 7), values[0] * values[1] * k, np.int32))
+
+
+def test_gemm_of_uint8_and_of_uint8_with_int8_returns_int32() -> None:
+    rng = seed("uint8")
+    u, s = rng.integers(0, 256, (9, 70)).astype(np.uint8), rng.integers(-128, 128, (70, 8)).astype(np.int8)
+    u[0], s[:, 0] = 255, -128
+    expect_equal(blisgemm.gemm(u, s), u.astype(np.int32) @ s.astype(np.int32))
+    expect_equal(blisgemm.gemm(u, u.T), u.astype(np.int32) @ u.T.astype(np.int32))
+
+
+def test_gemm_of_int8_wraps_to_int8_only_when_asked() -> None:
+    a = np.full((2, 3), 100, np.int8)
+    expect_equal(blisgemm.gemm(a, a.T, dtype=np.int8, acc_dtype=np.int8, casting="unsafe"), (a @ a.T))
+    assert not np.array_equal(blisgemm.gemm(a, a.T), a @ a.T), "int32 was expected to hold what int8 wraps"
+
+
+def test_gemm_of_float16_sums_in_float32_and_rounds_once() -> None:
+    # 2048 + 1 isn't a float16: a sum kept in float16 stops at 2048
+    k = 4096
+    a, b = np.ones((3, k), np.float16), np.ones((k, 5), np.float16)
+    expect_equal(blisgemm.gemm(a, b), np.full((3, 5), k, np.float16))
+    rng = seed("float16")
+    a, b = (
+        rng.integers(-3, 4, (6, 1500)).astype(np.float16),
+        rng.integers(-3, 4, (1500, 4)).astype(np.float16),
+    )
+    expect_equal(blisgemm.gemm(a, b), (a.astype(np.int64) @ b.astype(np.int64)).astype(np.float16))

@@ -1,0 +1,205 @@
+"""Every row of the catalog that runs here: exact with identities, and its words mean what reference.py says.
+
+The words are what the compiled loops call: pack a micro-panel (of mr and of nr), and the microkernel in each
+of its accesses (packed panels, the matrices themselves, and one of each).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit, types
+from numba.np import numpy_support
+from support import DTYPES, draw, expect_equal, kernels_here, lay_out, surroundings
+
+import blisgemm
+from blisgemm.errors import BlisgemmValueError
+from blisgemm.machine import ISAS, KNOWN, host_isas, isas_of
+from blisgemm.ukernel import catalog, reference
+from blisgemm.ukernel.bind import KernelType, microkernel, pack_micro_panel
+from blisgemm.ukernel.spec import KernelSpec
+
+every_kernel = pytest.mark.parametrize("spec", kernels_here(), ids=lambda spec: spec.name)
+
+
+@every_kernel
+@pytest.mark.parametrize("path", ["direct", "packed"])
+def test_a_times_identity_and_identity_times_b_are_exact(spec: KernelSpec, path: str) -> None:
+    rng = np.random.default_rng(17)
+    scalar = np.dtype(spec.acc_dtype).type
+    for m, n, k in (
+        (spec.mr, spec.nr, spec.nr),
+        (2 * spec.mr + 1, spec.nr + 1, spec.nr + 1),
+        (3, 2 * spec.nr - 1, 2 * spec.nr - 1),
+    ):
+        values = rng.standard_normal((m, k))
+        if spec.complex:
+            values = values + 1j * rng.standard_normal((m, k))
+        x = values.astype(spec.acc_dtype)
+        blocking = (2 * spec.mr, spec.nr, 5)
+        plan = blisgemm.make_plan(
+            m, n, k, spec.acc_dtype, kernel=spec, path=path, blocking=blocking, threads=1
+        )
+        assert plan.kernel == spec
+        expect_equal(blisgemm.gemm(x, np.eye(k, dtype=x.dtype), plan=plan), x, plan, "A I")
+        plan = replace(plan, m=k, n=m, k=k)
+        xt = np.ascontiguousarray(x.T)
+        expect_equal(blisgemm.gemm(np.eye(k, dtype=x.dtype), xt, plan=plan), xt, plan, "I B")
+        expect_equal(
+            blisgemm.gemm(np.eye(k, dtype=x.dtype), xt, alpha=scalar(-2), plan=plan), -2 * xt, plan, "-2 I B"
+        )
+
+
+@njit
+def words(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj):  # type: ignore[no-untyped-def]
+    if word == "pack":
+        pack_micro_panel(kernel, "mr", m, k, a, a_pack)
+        pack_micro_panel(kernel, "nr", n, k, b.T, b_pack)
+    elif word == "packed":
+        microkernel(kernel, m, n, k, alpha, a_pack, b_pack, beta, c, conj)
+    elif word == "strided a":
+        microkernel(kernel, m, n, k, alpha, a, b_pack, beta, c, conj)
+    else:
+        microkernel(kernel, m, n, k, alpha, a, b, beta, c, conj)
+
+
+def compile_words(spec: KernelSpec) -> Any:
+    """Return ``words`` for that kernel as one machine-code function that takes arrays of any strides."""
+    scalar = numpy_support.from_dtype(np.dtype(spec.acc_dtype))
+    matrix = types.Array(scalar, 2, "A")
+    panel = types.Array(numpy_support.from_dtype(np.dtype(f"float{spec.real_bits}")), 1, "C")
+    i = types.intp
+    return words.compile(
+        (
+            KernelType(spec),
+            types.unicode_type,
+            i,
+            i,
+            i,
+            scalar,
+            matrix,
+            matrix,
+            panel,
+            panel,
+            scalar,
+            matrix,
+            i,
+        )
+    )
+
+
+def aligned(count: int, dtype: Any) -> np.ndarray:
+    """Reals at a 64-byte boundary, as packed panels are, with canaries behind: [0:count] is the panel."""
+    raw = np.full(count * 8 + 256, 0xAB, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + (count + 8) * np.dtype(dtype).itemsize].view(dtype)
+
+
+@every_kernel
+def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
+    """One compilation per kernel serves packing and all three accesses."""
+    rng = np.random.default_rng(18)
+    run = compile_words(spec)
+    real = np.dtype(f"float{spec.real_bits}")
+    scalar = np.dtype(spec.acc_dtype).type
+    layouts = ("C", "F", "sliced", "columns", "columns_F", "reversed")
+    for turn in range(36):
+        whole = turn % 3 == 0
+        m = spec.mr if whole else int(rng.integers(1, spec.mr + 1))
+        n = spec.nr if whole else int(rng.integers(1, spec.nr + 1))
+        k = int(rng.choice((1, 2, 3, 4, 5, 7, 8, 9, 16, 33)))
+        told = f"{spec.name}, turn {turn}: {m}x{n}x{k}"
+        a = lay_out(draw(rng, (m, k), spec.acc_dtype), layouts[turn % 6])
+        b = lay_out(
+            draw(rng, (k, n), spec.acc_dtype),
+            ("C", "columns")[turn % 2] if turn % 4 < 2 else layouts[turn // 2 % 6],
+        )
+        panels, meant = [], []
+        for width, rows, x in (("mr", m, a), ("nr", n, b.T)):
+            panels.append(aligned(k * getattr(spec, width) * spec.planes, real))
+            meant.append(aligned(k * getattr(spec, width) * spec.planes, real))
+            reference.pack_micro_panel(spec, width, rows, k, x, meant[-1])
+        zero = scalar(0)
+        run(spec, "pack", m, n, k, zero, a, b, *panels, zero, np.empty((0, 0), a.dtype), 0)
+        for got, want, width in zip(panels, meant, ("mr", "nr"), strict=True):
+            expect_equal(got, want, case=f"{told} packed by {width}", same_bits=True)
+
+        for word in ("packed", "strided a", "both strided"):
+            if word == "both strided" and b.strides[1] != b.itemsize:
+                continue  # rows of B are read as they lie, and need unit column stride
+            alpha, beta = scalar((1, 2, -1)[turn % 3]), scalar((0, 1, 3)[turn // 3 % 3])
+            conj = int(rng.integers(0, 4)) if spec.complex else 0
+            if spec.complex and turn % 5 == 0:
+                alpha, beta = scalar(1 - 2j), scalar(2j) if beta else beta
+            old = draw(rng, (m, n), spec.acc_dtype)
+            c, want = (lay_out(old, ("C", "F", "sliced", "columns")[turn % 4]) for _ in range(2))
+            around = surroundings(c)
+            run(spec, word, m, n, k, alpha, a, b, *panels, beta, c, conj)
+            source_a, source_b = (
+                meant[0] if word == "packed" else a,
+                b if word == "both strided" else meant[1],
+            )
+            reference.microkernel(spec, m, n, k, alpha, source_a, source_b, beta, want, conj)
+            expect_equal(c, want, case=f"{told} {word}: alpha {alpha} beta {beta} conj {conj}")
+            assert surroundings(c) == around, f"{told} {word}: a gap of c was written"
+
+
+# ---- the catalog --------------------------------------------------------------------------------
+
+
+def test_every_vector_set_has_a_kernel_of_every_dtype_for_both_roles() -> None:
+    for isa in ISAS.values():
+        for dtype in DTYPES:
+            for role in catalog.ROLES:
+                spec = catalog.preferred(dtype, isa, role)
+                assert (spec.isa, spec.acc_dtype) == (isa, dtype)
+                assert catalog.by_name(spec.name) == spec
+
+
+def test_names_are_unique_and_say_dtype_tile_and_vector_set() -> None:
+    rows = catalog.kernels()
+    assert len({spec.name for spec in rows}) == len(rows)
+    short = {"float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128"}
+    for spec in rows:
+        assert spec.name == f"{short[spec.acc_dtype]}_{spec.mr}x{spec.nr}_{spec.isa.name}"
+    assert {spec for dtype in DTYPES for spec in catalog.kernels(dtype)} == set(rows)
+    assert {spec for isa in ISAS for spec in catalog.kernels(isa=isa)} == set(rows)
+
+
+def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(BlisgemmValueError, match=r"f32_6x16_avx2.*got 'f32_7x7_avx2'"):
+        catalog.by_name("f32_7x7_avx2")
+
+
+def test_the_kernels_of_this_machine_are_those_of_its_vector_sets() -> None:
+    names = {spec.isa.name for spec in kernels_here()}
+    assert names == {isa.name for isa in host_isas()}
+    assert names <= {isa.name for isa in isas_of(next(iter(KNOWN.values())).arch)} | set(ISAS)
+
+
+@pytest.mark.parametrize(
+    ("mr", "nr", "words"),
+    [(0, 16, "mr=0"), (6, 0, "nr=0"), (6, 12, "multiple of 8"), (8, 16, "needs"), (-1, 8, "mr=-1")],
+)
+def test_a_tile_that_cannot_exist_is_refused_with_its_account(mr: int, nr: int, words: str) -> None:
+    with pytest.raises(BlisgemmValueError, match=rf"mr, nr: expected .*{words}"):
+        KernelSpec("float32", "float32", "float32", mr, nr, ISAS["avx2"])
+    with pytest.raises(BlisgemmValueError, match="a_dtype: expected"):
+        KernelSpec("int7", "float32", "float32", 6, 16, ISAS["avx2"])
+
+
+def test_the_unroll_of_a_kernel_changes_no_bit() -> None:
+    rng = np.random.default_rng(19)
+    spec = next(spec for spec in kernels_here("float64") if spec.isa.fma)
+    a, b = rng.standard_normal((30, 41)), rng.standard_normal((41, 33))
+    got = []
+    for unroll in (1, 3, 4):
+        plan = blisgemm.make_plan(
+            30, 33, 41, "float64", kernel=replace(spec, unroll=unroll), path="packed", threads=1
+        )
+        got.append(blisgemm.gemm(a, b, plan=plan))
+    assert (got[0] == got[1]).all()
+    assert (got[0] == got[2]).all()
