@@ -165,7 +165,7 @@ def check_out(
         raise BlisgemmValueError(f"out: expected shape {shape}; got {out.shape}")
     if not np.can_cast(dtype, out.dtype, casting):  # type: ignore[arg-type]
         raise BlisgemmTypeError(f"out: expected a dtype that {dtype} casts to by {casting!r}; got {out.dtype}")
-    if any(stride == 0 and extent > 1 for stride, extent in zip(out.strides, out.shape, strict=True)):
+    if out.size and any(stride == 0 and extent > 1 for stride, extent in zip(out.strides, out.shape, strict=True)):
         raise BlisgemmValueError("out: expected an array of its own elements; got a broadcast one (zero strides)")
     return out
 

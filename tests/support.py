@@ -305,7 +305,7 @@ def first_wrong(got: np.ndarray, want: np.ndarray, equal: np.ndarray, plan: Any)
 
 
 def expect_equal(got: Any, want: Any, plan: Any = None, case: Any = "", *, same_bits: bool = False) -> None:
-    """Fail unless shape, dtype and every element agree (NaN equals NaN), with the plan and the first wrong one."""
+    """Fail unless shape, dtype and elements agree (NaN equals NaN); tell plan and first wrong element."""
     got, want = np.asarray(got), np.asarray(want)
     where = f"\ncase: {case}\nplan: {plan}"
     assert got.shape == want.shape, f"expected shape {want.shape}, got {got.shape}{where}"

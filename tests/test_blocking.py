@@ -163,6 +163,8 @@ def test_blocks_fit_their_caches(
 def test_the_block_of_a_takes_a_third_to_two_thirds_of_l2(machine: Machine, kernel: KernelSpec) -> None:
     block = footprint(machine, kernel, "block of A")
     assert block.share <= 2 / 3
+    if 2 * footprint(machine, kernel, "micro-panel of B").bytes > block.cache_bytes:
+        return  # a tile of a far larger machine: B's micro-panel alone takes most of this L2
     # A third, but for less than one more micro-panel of A. Where L2 has few ways, those of B weigh more.
     one_more = footprint(machine, kernel, "micro-panel of A").bytes / block.cache_bytes
     assert block.share + one_more > (1 / 3 if machine.l2.ways >= 8 else 1 / 4)

@@ -197,7 +197,7 @@ def test_a_plan_for_the_wrong_path_of_these_operands_is_refused_and_nothing_writ
     plan = blisgemm.make_plan(4, 4, 4, "float64", path="direct")
     b = np.arange(16.0).reshape(4, 4).T  # its rows have no unit stride, which the direct path needs
     out, c = np.full((4, 4), 7.0), np.full((4, 4), 2.0)
-    with pytest.raises(ValueError, match="plan: expected .* got the direct path"):
+    with pytest.raises(ValueError, match=r"plan: expected .* got the direct path"):
         blisgemm.gemm(np.eye(4), b, c, beta=1, out=out, plan=plan)
     assert (out == 7).all(), "out was written before the error"
 

@@ -113,7 +113,7 @@ def test_golden_digests_hold_in_a_process_made_to_use_another_vector_set(arch: s
 
 
 def defined(a: np.ndarray, b: np.ndarray, c: np.ndarray, alpha: Any, beta: Any, kc: int) -> np.ndarray:
-    """Compute alpha a b + beta c as property 2 defines it: exact rational arithmetic, one rounding per fma."""
+    """Compute alpha a b + beta c as property 2 defines it: exact rationals, one rounding per fma."""
     m, n = c.shape
     out = np.empty_like(c)
     for i, j in product(range(m), range(n)):

@@ -37,6 +37,7 @@ Source: Van Zee and van de Geijn, BLIS, TOMS 41(3), 2015; Goto and van de Geijn,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
@@ -53,6 +54,7 @@ from .vec import (
     count_loop,
     fma,
     interleave,
+    keep_loads_here,
     lane_mask,
     load,
     masked_load,
@@ -72,6 +74,9 @@ ARGUMENTS = (
     "m_cur", "n_cur", "kc_cur", "a", "rs_a", "cs_a", "b", "rs_b", "c", "rs_c", "cs_c",
     "alpha_re", "alpha_im", "beta_re", "beta_im", "conj",
 )  # fmt: skip
+# A's elements are loaded at most so many rows ahead of their fmas: LLVM 22's scheduler otherwise moves all of a
+# step's broadcasts to its top, which spills accumulators of 12x32 and 6x16 (2 to 4 stack accesses a step).
+ROWS_AHEAD = 3
 _POINTERS = {"a", "b", "c"}
 _REALS = {"alpha_re", "alpha_im", "beta_re", "beta_im"}
 
@@ -236,27 +241,31 @@ class _Kernel:
         pairs = [uninterleave(b, vectors[2 * v], vectors[2 * v + 1], spec.lanes) for v in range(spec.row_vectors)]
         return [[[pair[plane] for pair in pairs]] for plane in range(2)]
 
-    def load_a(self, rows: list[ir.Value], offset: ir.Value) -> list[list[ir.Value]]:
-        """Emit column p of the micro-panel of A, every element broadcast: [plane][row]."""
+    def load_a(self, rows: list[ir.Value], offset: ir.Value) -> Callable[[int], list[ir.Value]]:
+        """Return what emits element i of column p of the micro-panel of A, broadcast: one vector per plane."""
         spec, b = self.spec, self.b
-        plane_bytes = spec.mr * self.real_bytes if self.access.a_packed else self.real_bytes
-        if self.access.a_packed and spec.isa.broadcast == "lane" and spec.mr % spec.lanes == 0:
-            columns = []
-            for plane in range(spec.planes):
-                base = at(b, at(b, self.args["a"], offset), plane * plane_bytes)
-                vectors = [
-                    load(b, at(b, base, v * spec.isa.vector_bytes), self.vector, f"a_{v}")
+        packed = self.access.a_packed
+        plane_bytes = spec.mr * self.real_bytes if packed else self.real_bytes
+        if packed and spec.isa.broadcast == "lane" and spec.mr % spec.lanes == 0:
+            column = at(b, self.args["a"], offset)
+            vectors = [
+                [
+                    load(b, at(b, column, plane * plane_bytes + v * spec.isa.vector_bytes), self.vector, f"a_{v}")
                     for v in range(spec.mr // spec.lanes)
                 ]
-                columns.append([pick_lane(b, vectors[i // spec.lanes], i % spec.lanes, spec.lanes) for i in range(spec.mr)])
-            return columns
-        return [
-            [
-                broadcast(b, load(b, at(b, at(b, row, offset), plane * plane_bytes), self.real), spec.lanes, f"a_{i}")
-                for i, row in enumerate(rows)
+                for plane in range(spec.planes)
             ]
-            for plane in range(spec.planes)
-        ]
+            return lambda i: [pick_lane(b, plane[i // spec.lanes], i % spec.lanes, spec.lanes) for plane in vectors]
+
+        def element(i: int) -> list[ir.Value]:
+            if i and i % ROWS_AHEAD == 0:
+                keep_loads_here(b)
+            address = at(b, rows[i], offset)
+            align = self.real_bytes if packed else 1
+            scalars = [load(b, at(b, address, plane * plane_bytes), self.real, align=align) for plane in range(spec.planes)]
+            return [broadcast(b, scalar, spec.lanes, f"a_{i}") for scalar in scalars]
+
+        return element
 
     def accumulate(
         self, sums: list[ir.Value], rows: list[ir.Value], a_offset: ir.Value, b_offset: ir.Value,
@@ -265,14 +274,15 @@ class _Kernel:
         """Emit one k step: one fma per accumulator, ordered [row][vector][chain]."""
         spec = self.spec
         b_planes = self.load_b(b_offset, masks)
-        a_planes = self.load_a(rows, a_offset)
+        element_of_a = self.load_a(rows, a_offset)
         # chain -> (plane of A, plane of B): rr, ii, ri, ir
         chains = ((0, 0), (1, 1), (0, 1), (1, 0))[: spec.chains]
-        order = product(range(spec.mr), range(spec.row_vectors), chains)
-        return [
-            self.emit_fma(a_planes[pa][i], b_planes[pb][0][v], acc, name=f"acc_{i}_{v}")
-            for acc, (i, v, (pa, pb)) in zip(sums, order, strict=True)
-        ]
+        following, old = [], iter(sums)
+        for i in range(spec.mr):  # generation loop
+            a_planes = element_of_a(i)
+            for v, (pa, pb) in product(range(spec.row_vectors), chains):
+                following.append(self.emit_fma(a_planes[pa], b_planes[pb][0][v], next(old), name=f"acc_{i}_{v}"))
+        return following
 
     # ---- C -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 __all__ = [
     "I1", "I32", "I64", "PTR", "add_target", "at", "broadcast", "constant_vector", "count_loop", "fma",
-    "interleave", "lane_mask", "load", "masked_load", "masked_store", "pick_lane", "prefetch_write",
+    "interleave", "keep_loads_here", "lane_mask", "load", "masked_load", "masked_store", "pick_lane", "prefetch_write",
     "real_type", "stack_vectors", "store", "uninterleave",
 ]  # fmt: skip
 
@@ -127,6 +127,11 @@ def interleave(b: ir.IRBuilder, re: ir.Value, im: ir.Value, lanes: int) -> tuple
     pairs = [index for lane in range(lanes) for index in (lane, lanes + lane)]
     low, high = constant_vector(I32, pairs[:lanes]), constant_vector(I32, pairs[lanes:])
     return b.shuffle_vector(re, im, low), b.shuffle_vector(re, im, high)
+
+
+def keep_loads_here(b: ir.IRBuilder) -> None:
+    """Emit a barrier without an instruction: the compiler moves no load across it."""
+    b.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)
 
 
 def prefetch_write(b: ir.IRBuilder, address: ir.Value) -> None:
