@@ -11,6 +11,7 @@ import numpy as np
 
 from . import operands as _operands
 from .errors import BlisgemmTypeError, BlisgemmValueError
+from .gufunc import NOT_GIVEN, general_matmul
 from .parallel import check_threads, get_num_threads
 from .plan import DIRECT_TERMS, Plan, choose_kernel, fast_lane_kc, numpy_plan
 from .ukernel.spec import SHORT_NAMES
@@ -158,7 +159,6 @@ def explain(a: Any, b: Any, c: Any = None, **keywords: Any) -> str:
 
 # ---- matmul ------------------------------------------------------------------------------------------
 
-_NOT_GIVEN: Any = object()
 # dtype object -> (compiled fast lane, its kernel, kc_max); filled at the first product of a dtype
 _lanes: dict[Any, Any] = {}
 
@@ -179,7 +179,7 @@ def _open_lane(x1: Any, x2: Any) -> Any:
 
 def matmul(
     x1: Any, x2: Any, /, out: Any = None, *, casting: str = "same_kind", order: str = "K", dtype: Any = None,
-    subok: bool = True, axes: Any = _NOT_GIVEN,
+    subok: bool = True, axes: Any = NOT_GIVEN,
 ) -> Any:  # fmt: skip
     """Return the matrix product of two arrays, as ``numpy.matmul`` defines it.
 
@@ -208,7 +208,7 @@ def matmul(
     """
     # The fast lane: three plain matrices of one dtype, small; checked in compiled code. Everything
     # else, and every error, takes the general way.
-    if axes is _NOT_GIVEN and dtype is None and order == "K" and casting == "same_kind":
+    if axes is NOT_GIVEN and dtype is None and order == "K" and casting == "same_kind":
         try:
             dt = x1.dtype
             lane = _lanes.get(dt) or _open_lane(x1, x2)
@@ -223,6 +223,4 @@ def matmul(
                         return fresh
         except (AttributeError, IndexError, TypeError):
             pass  # not arrays: the general way says so
-    from .gufunc import general_matmul
-
-    return general_matmul(x1, x2, out, casting, order, dtype, subok, None if axes is _NOT_GIVEN else axes)
+    return general_matmul(x1, x2, out, casting, order, dtype, subok, axes)

@@ -42,24 +42,24 @@ def _is_swapped(c: Array) -> bool:
 
 def run(plan: Plan, operands: Operands) -> Array:
     """Compute ``operands.out`` by ``plan`` and return it."""
-    target = operands.target
+    a, b, c, conj = operands.a, operands.b, operands.target, operands.conj
+    target = c
+    if _is_swapped(c):  # C' = B' A': the same bits, and the same loops
+        a, b, c = b.swapaxes(-1, -2), a.swapaxes(-1, -2), c.swapaxes(-1, -2)
+        conj = (conj >> 1 | conj << 1) & 3
+    if b.shape[-1] == 1 and b.strides[-1] != b.itemsize:
+        # one column: any stride will do, and this one lets the direct path read it
+        b = np.lib.stride_tricks.as_strided(b, strides=(*b.strides[:-1], b.itemsize))
+    if plan.path == "direct" and b.strides[-1] != b.itemsize:
+        raise BlisgemmValueError(
+            "plan: expected a plan whose path fits these operands; got the direct path, which needs "
+            f"{'columns of A' if c is not target else 'rows of B'} with unit stride"
+        )
     if operands.source is not None:
         np.copyto(target, operands.source, casting="unsafe")  # checked against the caller's rule before
     if plan.path == "scale":
         _scale(target, operands.beta)
     elif plan.path != "empty":
-        a, b, c, conj = operands.a, operands.b, target, operands.conj
-        if _is_swapped(c):  # C' = B' A': the same bits, and the same loops
-            a, b, c = b.swapaxes(-1, -2), a.swapaxes(-1, -2), c.swapaxes(-1, -2)
-            conj = (conj >> 1 | conj << 1) & 3
-        if b.shape[-1] == 1 and b.strides[-1] != b.itemsize:
-            # one column: any stride will do, and this one lets the direct path read it
-            b = np.lib.stride_tricks.as_strided(b, strides=(*b.strides[:-1], b.itemsize))
-        if plan.path == "direct" and b.strides[-1] != b.itemsize:
-            raise BlisgemmValueError(
-                "plan: expected a plan whose path fits these operands; got the direct path, which needs "
-                f"{'columns of A' if plan.swapped else 'rows of B'} with unit stride"
-            )
         _run_stack(plan, a, b, c, operands.alpha, operands.beta, conj)
     if operands.out is not target:
         np.copyto(operands.out, target, casting="unsafe")

@@ -24,7 +24,9 @@ from .operands import (
 )
 from .parallel import get_num_threads
 
-__all__ = ["general_matmul"]
+__all__ = ["NOT_GIVEN", "general_matmul"]
+
+NOT_GIVEN: Any = object()  # ``axes=None`` is an error in NumPy, so None can't stand for it
 
 
 def general_matmul(
@@ -35,7 +37,7 @@ def general_matmul(
     for name, value in (("x1", x1), ("x2", x2), ("out", out)):
         refuse_masked(name, value)
     keywords = {"casting": casting, "order": order, "dtype": dtype, "subok": subok}
-    if axes is not None:
+    if axes is not NOT_GIVEN:
         keywords["axes"] = axes
     if any(_overrides(value) for value in (x1, x2, out)):
         return np.matmul(x1, x2, **({} if out is None else {"out": out}), **_set_only(keywords))  # type: ignore[call-overload]
@@ -125,7 +127,7 @@ def _run(operands: Operands) -> None:
 
 def _checked_axes(axes: Any, a_is_vector: bool, b_is_vector: bool) -> tuple[Any, Any, Any]:
     """Return the three entries of ``axes`` as tuples, or ``None`` each where it isn't given."""
-    if axes is None:
+    if axes is NOT_GIVEN:
         return None, None, None
     wanted = (1 if a_is_vector else 2, 1 if b_is_vector else 2)
     core = wanted[0] + wanted[1] - 2
@@ -136,7 +138,9 @@ def _checked_axes(axes: Any, a_is_vector: bool, b_is_vector: bool) -> tuple[Any,
     entries = []
     for entry, count in zip(axes, (*wanted, core), strict=False):
         as_tuple = entry if isinstance(entry, tuple) else (entry,)
-        if len(as_tuple) != count or not all(isinstance(x, (int, np.integer)) for x in as_tuple):
+        if not all(isinstance(x, (int, np.integer)) for x in as_tuple):
+            raise BlisgemmTypeError(f"axes: expected integers; got {entry!r}")
+        if len(as_tuple) != count:
             raise BlisgemmValueError(f"axes: expected {count} integers for each core dimension; got {entry!r}")
         entries.append(as_tuple)
     entries += [None] * (3 - len(entries))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def loop_dtype(
 
 
 def sum_dtype(result: np.dtype[Any], acc_dtype: Any) -> np.dtype[Any]:
-    """Return the dtype in which ``gemm`` adds: ``acc_dtype``, else int32 for bytes, float32 for halves, else the result's."""
+    """Return the dtype in which ``gemm`` adds: ``acc_dtype``, else float32 for halves, else the result's."""
     if acc_dtype is not None:
         try:
             chosen = np.dtype(acc_dtype).newbyteorder("=")
@@ -120,8 +121,6 @@ def sum_dtype(result: np.dtype[Any], acc_dtype: Any) -> np.dtype[Any]:
         if not np.can_cast(result, chosen, "same_kind"):
             raise BlisgemmTypeError(f"acc_dtype: expected one that {result} casts to by 'same_kind'; got {chosen}")
         return chosen
-    if result in (np.int8, np.uint8):
-        return np.dtype(np.int32)
     return np.dtype(np.float32) if result == np.float16 else result
 
 
@@ -132,7 +131,7 @@ def scalar_of(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
         BlisgemmTypeError: not a number, or complex where the product is real.
     """
     array = np.asarray(value)
-    if array.ndim != 0 or array.dtype.kind not in "biufcO" or isinstance(value, (str, bytes)):
+    if array.ndim != 0 or array.dtype.kind not in "biufcO" or not isinstance(array[()], (Number, np.generic)):
         raise BlisgemmTypeError(f"{name}: expected a number; got {value!r}")
     if array.dtype.kind == "c" and dtype.kind != "c":
         raise BlisgemmTypeError(f"{name}: expected a real number for a {dtype} product; got {value!r}")
@@ -232,9 +231,10 @@ def prepare(
             f"b: expected batch dimensions that broadcast with a's {a_view.shape[:-2]}; got {b_view.shape[:-2]}"
         ) from None
     shape = (*batch, m, n)
-    promoted = loop_dtype(a_view, b_view, dtype, casting)
-    sums = sum_dtype(promoted, acc_dtype)
-    of_result = sums if dtype is None and sums.kind in "iu" else promoted  # bytes come back as int32
+    if dtype is None and all(x.dtype in (np.int8, np.uint8) for x in (a_view, b_view)):
+        dtype = np.dtype(np.int32) if acc_dtype is None else acc_dtype  # bytes come back as wide as they were summed
+    of_result = loop_dtype(a_view, b_view, dtype, casting)
+    sums = sum_dtype(of_result, acc_dtype)
     alpha, beta = scalar_of("alpha", alpha, sums), scalar_of("beta", beta, sums)
     c_array = None
     if beta != 0:

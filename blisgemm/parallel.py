@@ -97,7 +97,6 @@ def get_num_threads() -> int:
     The innermost ``num_threads`` block, else ``set_num_threads``, else ``BLISGEMM_NUM_THREADS``, else the CPUs
     that affinity and cgroup leave to this process.
     """
-    _join_threadpoolctl()
     return _scoped.get() or _chosen or _environment_threads() or _default_threads()
 
 
@@ -226,23 +225,16 @@ if hasattr(os, "register_at_fork"):
 # ---- threadpoolctl ---------------------------------------------------------------------------------
 
 
-_joined = False
-
-
 def _join_threadpoolctl() -> None:
-    """Make ``threadpoolctl`` see and limit blisgemm like a BLAS, once that package is imported."""
-    global _joined
-    if _joined or "threadpoolctl" not in sys.modules:
-        return
-    _joined = True
+    """Make ``threadpoolctl``, if it is installed, see and limit blisgemm like a BLAS."""
     import threadpoolctl
 
     class BlisgemmController(threadpoolctl.LibController):  # type: ignore[misc]
-        """Stands for this package; found by Numba's helper library, which is always loaded with it."""
+        """Stands for this package. A controller belongs to a loaded library; NumPy's own always is."""
 
         user_api = "blas"
         internal_api = "blisgemm"
-        filename_prefixes = ("_helperlib",)
+        filename_prefixes = ("_multiarray_umath",)
 
         def get_num_threads(self) -> int:
             return get_num_threads()
@@ -258,5 +250,8 @@ def _join_threadpoolctl() -> None:
         def set_additional_attributes(self) -> None:
             self.threading_layer = threading_layer()
 
-    with contextlib.suppress(Exception):  # its interface isn't frozen; without it limits are just not seen
-        threadpoolctl.register(BlisgemmController)
+    threadpoolctl.register(BlisgemmController)
+
+
+with contextlib.suppress(Exception):  # not installed, or of another interface: its limits are just not seen
+    _join_threadpoolctl()

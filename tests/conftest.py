@@ -3,16 +3,20 @@
 Knows: the process that pytest runs in. Does not know: any property of the library. The environment is
 set here, before any test module imports blisgemm.
 
-A cold session compiles each kernel once into a folder of its own. While tests are written,
-``BLISGEMM_TEST_CACHE_DIR`` names a folder that is kept between sessions.
+A cold session compiles each kernel once into a folder of its own. A second process compiles ahead, from
+the other end of the list of kernels, so that two CPUs share what is most of a whole session's time. While
+tests are written, ``BLISGEMM_TEST_CACHE_DIR`` names a folder that is kept between sessions.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,8 +36,26 @@ settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, p
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
+_MANY = 400  # tests: a session that needs about every kernel
+_ahead: subprocess.Popen[bytes] | None = None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start compiling ahead if this session will need it."""
+    global _ahead
+    if len(session.items) >= _MANY and (os.cpu_count() or 1) > 1 and not session.config.option.collectonly:
+        _ahead = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("support.py"))],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+
 def pytest_sessionfinish() -> None:
-    """Remove the compiled kernels of this session."""
+    """Stop compiling ahead, remove the compiled kernels of this session."""
+    if _ahead is not None:
+        _ahead.terminate()
+        _ahead.wait()
     if not _KEPT:
         shutil.rmtree(_CACHE, ignore_errors=True)
 
@@ -41,9 +63,6 @@ def pytest_sessionfinish() -> None:
 @pytest.fixture(autouse=True)
 def same_number_of_threads_afterwards() -> Iterator[None]:
     """Undo what a test says about threads, so that no test depends on another."""
-    if os.environ.get("BLISGEMM_TEST_FILE"):  # a subprocess of a test: nothing to restore
-        yield
-        return
     import blisgemm
 
     before = blisgemm.get_num_threads()

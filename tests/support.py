@@ -19,6 +19,9 @@ from typing import Any
 
 import numpy as np
 
+if __name__ == "__main__":  # as a script: the library lies above
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import blisgemm
 from blisgemm.machine import host_isas
 from blisgemm.ukernel import catalog
@@ -359,3 +362,14 @@ def run_python(code: str, *args: str, timeout: float = 120, check: bool = True, 
             f"--- stdout\n{done.stdout[-4000:]}\n--- stderr\n{done.stderr[-6000:]}"
         )
     return done
+
+
+def compile_ahead() -> None:
+    """Run every kernel and path once, the last ones first: what is compiled stays in the cache folder."""
+    for spec, path, threads in reversed(kernel_paths()):
+        a, b = np.ones((4, 4), spec.acc_dtype), np.ones((4, 4), spec.acc_dtype)
+        blisgemm.gemm(a, b, plan=tiny_plan(spec, path, threads, 4, 4, 4))
+
+
+if __name__ == "__main__":
+    compile_ahead()

@@ -73,8 +73,8 @@ def check_bound(a, b, c, alpha, beta, got, told):  # type: ignore[no-untyped-def
         ratio = np.max(np.divide(error, u * bracket, out=np.zeros_like(error), where=bracket > 0), initial=0)
         text = (
             f"{name}{dtype} {a.shape[0]}x{b.shape[1]}x{k} alpha={alpha} beta={beta}: "
-            f"error is {float(ratio):.3g} u times the bracket, {float(ratio) / roundings:.3g} of the bound ({roundings}); "
-            f"BLAS testers fail at {BLAS_TESTER_RATIO}\n{told}"
+            f"error is {float(ratio):.3g} u times the bracket, {float(ratio) / roundings:.3g} of the bound "
+            f"({roundings}); BLAS testers fail at {BLAS_TESTER_RATIO}\n{told}"
         )
         wrong = error > roundings * u * bracket
         if wrong.any():

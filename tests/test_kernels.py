@@ -53,14 +53,18 @@ def test_a_times_identity_and_identity_times_b_are_exact(spec: KernelSpec, path:
         )
 
 
+WORDS = ("pack", "microkernel of packed panels", "microkernel of rows of A", "microkernel of rows of A and B")
+PACK, PACKED, STRIDED_A, STRIDED = range(4)
+
+
 @njit
 def words(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj):  # type: ignore[no-untyped-def]
-    if word == "pack":
+    if word == PACK:
         pack_micro_panel(kernel, "mr", m, k, a, a_pack)
         pack_micro_panel(kernel, "nr", n, k, b.T, b_pack)
-    elif word == "packed":
+    elif word == PACKED:
         microkernel(kernel, m, n, k, alpha, a_pack, b_pack, beta, c, conj)
-    elif word == "strided a":
+    elif word == STRIDED_A:
         microkernel(kernel, m, n, k, alpha, a, b_pack, beta, c, conj)
     else:
         microkernel(kernel, m, n, k, alpha, a, b, beta, c, conj)
@@ -75,7 +79,7 @@ def compile_words(spec: KernelSpec) -> Any:
     return words.compile(
         (
             KernelType(spec),
-            types.unicode_type,
+            i,
             i,
             i,
             i,
@@ -123,12 +127,12 @@ def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
             meant.append(aligned(k * getattr(spec, width) * spec.planes, real))
             reference.pack_micro_panel(spec, width, rows, k, x, meant[-1])
         zero = scalar(0)
-        run(spec, "pack", m, n, k, zero, a, b, *panels, zero, np.empty((0, 0), a.dtype), 0)
+        run(spec, PACK, m, n, k, zero, a, b, *panels, zero, np.empty((0, 0), a.dtype), 0)
         for got, want, width in zip(panels, meant, ("mr", "nr"), strict=True):
             expect_equal(got, want, case=f"{told} packed by {width}", same_bits=True)
 
-        for word in ("packed", "strided a", "both strided"):
-            if word == "both strided" and b.strides[1] != b.itemsize:
+        for word in (PACKED, STRIDED_A, STRIDED):
+            if word == STRIDED and b.strides[1] != b.itemsize:
                 continue  # rows of B are read as they lie, and need unit column stride
             alpha, beta = scalar((1, 2, -1)[turn % 3]), scalar((0, 1, 3)[turn // 3 % 3])
             conj = int(rng.integers(0, 4)) if spec.complex else 0
@@ -139,12 +143,12 @@ def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
             around = surroundings(c)
             run(spec, word, m, n, k, alpha, a, b, *panels, beta, c, conj)
             source_a, source_b = (
-                meant[0] if word == "packed" else a,
-                b if word == "both strided" else meant[1],
+                meant[0] if word == PACKED else a,
+                b if word == STRIDED else meant[1],
             )
             reference.microkernel(spec, m, n, k, alpha, source_a, source_b, beta, want, conj)
-            expect_equal(c, want, case=f"{told} {word}: alpha {alpha} beta {beta} conj {conj}")
-            assert surroundings(c) == around, f"{told} {word}: a gap of c was written"
+            expect_equal(c, want, case=f"{told} {WORDS[word]}: alpha {alpha} beta {beta} conj {conj}")
+            assert surroundings(c) == around, f"{told} {WORDS[word]}: a gap of c was written"
 
 
 # ---- the catalog --------------------------------------------------------------------------------
@@ -193,13 +197,12 @@ def test_a_tile_that_cannot_exist_is_refused_with_its_account(mr: int, nr: int, 
 
 def test_the_unroll_of_a_kernel_changes_no_bit() -> None:
     rng = np.random.default_rng(19)
-    spec = next(spec for spec in kernels_here("float64") if spec.isa.fma)
+    spec = kernels_here("float64")[-1]  # the generic one, quick to compile
+    assert spec.unroll > 1
     a, b = rng.standard_normal((30, 41)), rng.standard_normal((41, 33))
     got = []
-    for unroll in (1, 3, 4):
-        plan = blisgemm.make_plan(
-            30, 33, 41, "float64", kernel=replace(spec, unroll=unroll), path="packed", threads=1
-        )
+    for unroll in (1, spec.unroll):
+        kernel = replace(spec, unroll=unroll)
+        plan = blisgemm.make_plan(30, 33, 41, "float64", kernel=kernel, path="packed", threads=1)
         got.append(blisgemm.gemm(a, b, plan=plan))
-    assert (got[0] == got[1]).all()
-    assert (got[0] == got[2]).all()
+    expect_equal(got[1], got[0], plan, same_bits=True)

@@ -313,7 +313,7 @@ def test_a_child_forked_while_other_threads_multiply_computes() -> None:
                 pid = os.fork()
                 if pid == 0:
                     import faulthandler
-                    faulthandler.dump_traceback_later(60, exit=True)
+                    faulthandler.dump_traceback_later(20, exit=True)
                     check(2)
                     os._exit(0)
                 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -352,7 +352,7 @@ def test_pools_of_every_start_method_compute(method: str) -> None:
     assert done.stdout.split() == ["right"]
 
 
-@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+@pytest.mark.parametrize("backend", ["loky", "threading"])
 def test_joblib_workers_compute(backend: str) -> None:
     pytest.importorskip("joblib")
     done = run_python(

@@ -1,8 +1,8 @@
 """The Numba glue: a kernel is a type, and the two words that compiled loops may call.
 
 Knows: how a KernelSpec passes through Numba, and how ``microkernel`` and ``pack_micro_panel`` are
-lowered. Does not know: what the vector code looks like (``emit``, ``packer``) or who calls it
-(``loops``, ``pack``).
+lowered. Does not know: what the vector code looks like (``emit``, ``packer``). Called by ``loops`` and
+``pack``.
 
 The kernel is an argument without bytes: its spec lives in its Numba *type*, so that Numba's
 own specialisation compiles one set of loops per kernel. Called from plain Python, the same words
