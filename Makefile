@@ -35,7 +35,7 @@ lint: $(VENV)/.installed-lint ## ruff: rules and format
 types: $(VENV)/.installed-lint ## mypy: strict on the pure layers
 	$(RUN) -m mypy
 
-bench: $(VENV)/.installed-bench ## against NumPy and MKL (about 10 minutes)
+bench: $(VENV)/.installed-bench ## against NumPy and MKL (about 5 minutes)
 	$(RUN) bench/squares.py
 	$(RUN) bench/small.py
 

@@ -25,24 +25,14 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dtype", choices=timing.SHORT_NAMES, default="f32")
-    parser.add_argument(
-        "--shapes", help="mr x nr by commas, e.g. 12x32,8x48; the plan's own kernel by default"
-    )
-    parser.add_argument(
-        "--unrolls", type=timing.positive_list, help="k steps per turn, by commas; the kernel's own"
-    )
-    parser.add_argument(
-        "--kcs", type=timing.positive_list, default="128,192,256,320,384,512", help="by commas"
-    )
+    parser.add_argument("--shapes", help="mr x nr by commas, e.g. 12x32,8x48; the plan's own kernel by default")
+    parser.add_argument("--unrolls", type=timing.positive_list, help="k steps per turn, by commas; the kernel's own")
+    parser.add_argument("--kcs", type=timing.positive_list, default="128,192,256,320,384,512", help="by commas")
     parser.add_argument("--sizes", type=timing.positive_list, default="500,1000,2000", help="n, by commas")
     parser.add_argument("--mc", type=int, help="rows of the block of A, instead of the model's")
     parser.add_argument("--nc", type=int, help="columns of the panel of B, instead of the model's")
-    parser.add_argument(
-        "--arch", help="as BLISGEMM_ARCH; NumPy's BLAS is held to the like: haswell, skx, sse2"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=10.0, help="about how long per size and kernel (default 10)"
-    )
+    parser.add_argument("--arch", help="as BLISGEMM_ARCH; NumPy's BLAS is held to the like: haswell, skx, sse2")
+    parser.add_argument("--seconds", type=float, default=10.0, help="about how long per size and kernel (default 10)")
     parser.add_argument("--no-numpy", action="store_true", help="leave np.matmul out")
     return parser.parse_args()
 
@@ -95,9 +85,7 @@ def main() -> None:
                 plan = blisgemm.make_plan(
                     n, n, n, dtype, kernel=kernel, blocking=(mc, nc, kc), path="packed", threads=1
                 )
-                calls[f"kc {kc} mc {mc}"] = lambda plan=plan, a=a, b=b, c=c: blisgemm.gemm(
-                    a, b, out=c, plan=plan
-                )
+                calls[f"kc {kc} mc {mc}"] = lambda plan=plan, a=a, b=b, c=c: blisgemm.gemm(a, b, out=c, plan=plan)
             if not options.no_numpy:
                 calls["numpy"] = lambda a=a, b=b, c=c: np.matmul(a, b, out=c)
             timing.fill_exact(rng, a, b)

@@ -29,12 +29,8 @@ def load(threads: int) -> ctypes.CDLL | None:
     """Return libmkl_rt, set to ``threads`` threads, or None when the wheel is not installed."""
     os.environ["MKL_THREADING_LAYER"] = "SEQUENTIAL" if threads == 1 else "INTEL"
     places = (Path(sys.prefix, "lib"), Path(sys.prefix, "Library", "bin"))
-    for path in sorted(
-        x for place in places for x in [*place.glob("libmkl_rt.so*"), *place.glob("mkl_rt*.dll")]
-    ):
-        library = ctypes.CDLL(
-            str(path), mode=ctypes.RTLD_GLOBAL
-        )  # it loads its kernels itself and needs its own names
+    for path in sorted(x for place in places for x in [*place.glob("libmkl_rt.so*"), *place.glob("mkl_rt*.dll")]):
+        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)  # it loads its kernels itself and needs its own names
         library.MKL_Set_Num_Threads(ctypes.c_int(threads))
         return library
     return None

@@ -23,9 +23,7 @@ def arguments() -> argparse.Namespace:
     sizes = "1,2,3,4,6,8,12,16,20,24,28,32,40,48,64,96,128"
     parser.add_argument("--sizes", type=timing.positive_list, default=sizes, help="n, by commas")
     parser.add_argument("--dtypes", type=timing.dtype_list, default="f32,f64,c64,c128", help="by commas")
-    parser.add_argument(
-        "--arch", help="as BLISGEMM_ARCH; NumPy's BLAS is held to the like: haswell, skx, sse2"
-    )
+    parser.add_argument("--arch", help="as BLISGEMM_ARCH; NumPy's BLAS is held to the like: haswell, skx, sse2")
     parser.add_argument("--seconds", type=float, default=0.5, help="about how long per row (default 0.5)")
     return parser.parse_args()
 

@@ -23,14 +23,10 @@ import timing
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--sizes", type=timing.positive_list, default="128,256,512,1000,2000", help="n, by commas"
-    )
+    parser.add_argument("--sizes", type=timing.positive_list, default="128,256,512,1000,2000", help="n, by commas")
     parser.add_argument("--dtypes", type=timing.dtype_list, default="f32,f64,c64,c128", help="by commas")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument(
-        "--arch", help="as BLISGEMM_ARCH; the others are held to the like: haswell, skx, sse2"
-    )
+    parser.add_argument("--arch", help="as BLISGEMM_ARCH; the others are held to the like: haswell, skx, sse2")
     parser.add_argument("--seconds", type=float, default=4.0, help="about how long per row (default 4)")
     parser.add_argument("--write-readme", action="store_true", help="put the table into README.md")
     return parser.parse_args()

@@ -77,9 +77,7 @@ def main() -> None:
         for dtype in options.dtypes:
             with tempfile.TemporaryDirectory() as cache:
                 cold_s = child(FIRST, n, dtype, cache=cache)[0]
-                warm_s, later_s = medians(
-                    [child(FIRST, n, dtype, cache=cache) for _ in range(options.repeat)]
-                )
+                warm_s, later_s = medians([child(FIRST, n, dtype, cache=cache) for _ in range(options.repeat)])
             rows.append([dtype, path, n, f"{cold_s:.2f}", f"{warm_s:.3f}", f"{later_s * 1e6:.1f}"])
             print(*rows[-1], sep="  ", flush=True)
     header = ["dtype", "path", "n", "first, cold: s", "first, warm: s", "later: µs"]

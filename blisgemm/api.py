@@ -145,13 +145,26 @@ def explain(a: Any, b: Any, c: Any = None, **keywords: Any) -> str:
         >>> print(blisgemm.explain(np.ones((3, 4)), np.ones((4, 5))).splitlines()[1])
         path      direct
     """
-    allowed = {"alpha", "beta", "out", "trans_a", "trans_b", "dtype", "acc_dtype", "casting", "order", "threads", "plan"}
+    allowed = {
+        "alpha",
+        "beta",
+        "out",
+        "trans_a",
+        "trans_b",
+        "dtype",
+        "acc_dtype",
+        "casting",
+        "order",
+        "threads",
+        "plan",
+    }
     unknown = sorted(set(keywords) - allowed)
     if unknown:
         raise BlisgemmTypeError(f"{unknown[0]}: expected one of gemm's keywords; got an unknown one")
     threads, plan = keywords.pop("threads", None), keywords.pop("plan", None)
-    defaults = dict(alpha=1, beta=0, out=None, trans_a=False, trans_b=False, dtype=None, acc_dtype=None)
-    prepared = _operands.prepare(a, b, c, **{**defaults, "casting": "same_kind", "order": "K", **keywords})
+    defaults = {"alpha": 1, "beta": 0, "out": None, "trans_a": False, "trans_b": False, "dtype": None}
+    defaults |= {"acc_dtype": None, "casting": "same_kind", "order": "K"}
+    prepared = _operands.prepare(a, b, c, **{**defaults, **keywords})
     natural = _plan_of(prepared, get_num_threads() if threads is None else check_threads(threads))
     chosen = natural if plan is None else _checked_plan(plan, natural)
     return "\n".join([str(chosen), *(f"note      {note}" for note in prepared.notes)])

@@ -213,9 +213,7 @@ def low_et_al(machine: Machine, kernel: KernelSpec) -> LowAnswer:
     text += f"mc = {mc}, the block of A in {ways_l2} of {l2.ways} L2 ways; "
     text += f"nc = {nc}, the panel of B in {ways_l3} of {l3.ways} L3 ways" if l3 else "no L3, so no nc"
     if kc < KC_MAX.get(kernel.acc_dtype, 0):
-        text += (
-            f". It keeps both micro-panels in L1; kc is up to {KC_MAX[kernel.acc_dtype]} here, since A may "
-        )
+        text += f". It keeps both micro-panels in L1; kc is up to {KC_MAX[kernel.acc_dtype]} here, since A may "
         text += "stream from L2 behind the fmas (above all on AVX-512), and one rule keeps the bits"
     return LowAnswer(kc, mc, nc, text)
 
@@ -244,9 +242,7 @@ def _choose_mc(l2: Cache, kernel: KernelSpec, kc: int, m: int, ic_ways: int) -> 
     return mc, f"mc = {mc}: {why} {limit * kernel.mr} rows of A{shared}; {_blocks(rows, mc)} of {of}"
 
 
-def _choose_nc(
-    l3: Cache | None, kernel: KernelSpec, kc: int, n: int, jr_ways: int, threads: int
-) -> tuple[int, str]:
+def _choose_nc(l3: Cache | None, kernel: KernelSpec, kc: int, n: int, jr_ways: int, threads: int) -> tuple[int, str]:
     """Return nc and why: the threads' part of L3, then even over n and over the ways of jr.
 
     The panel is read once per block of A, so each element of B that comes from L3 (or memory) feeds mc

@@ -7,6 +7,7 @@ arguments may be. Called by ``api``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def _stacks(a: Array, b: Array, c: Array) -> Any:
 def _collapsed(x: Array) -> Array | None:
     """Return ``x`` with its batch dimensions as one, or ``None`` where that takes a copy."""
     extents = [(e, s) for e, s in zip(x.shape[:-2], x.strides[:-2], strict=True) if e != 1]
-    for (_, outer), (extent, inner) in zip(extents, extents[1:], strict=False):
+    for (_, outer), (extent, inner) in pairwise(extents):
         if outer != extent * inner:
             return None
     items, stride = int(np.prod(x.shape[:-2])), extents[-1][1] if extents else 0

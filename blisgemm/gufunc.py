@@ -29,9 +29,7 @@ __all__ = ["NOT_GIVEN", "general_matmul"]
 NOT_GIVEN: Any = object()  # ``axes=None`` is an error in NumPy, so None can't stand for it
 
 
-def general_matmul(
-    x1: Any, x2: Any, out: Any, casting: str, order: str, dtype: Any, subok: bool, axes: Any
-) -> Any:
+def general_matmul(x1: Any, x2: Any, out: Any, casting: str, order: str, dtype: Any, subok: bool, axes: Any) -> Any:
     """Return ``x1 @ x2``; see ``api.matmul``."""
     out = _unpacked(out)
     for name, value in (("x1", x1), ("x2", x2), ("out", out)):
@@ -42,7 +40,7 @@ def general_matmul(
     if any(_overrides(value) for value in (x1, x2, out)):
         return np.matmul(x1, x2, **({} if out is None else {"out": out}), **_set_only(keywords))  # type: ignore[call-overload]
     a, b = np.asarray(x1), np.asarray(x2)
-    if a.dtype.kind not in "fc" and b.dtype.kind not in "fc" and dtype is None or "O" in (a.dtype.kind, b.dtype.kind):
+    if (a.dtype.kind not in "fc" and b.dtype.kind not in "fc" and dtype is None) or "O" in (a.dtype.kind, b.dtype.kind):
         return np.matmul(x1, x2, out=out, **_set_only(keywords))  # type: ignore[call-overload]
     check_casting(casting)
     for name, array in (("x1", a), ("x2", b)):
@@ -134,8 +132,10 @@ def _checked_axes(axes: Any, a_is_vector: bool, b_is_vector: bool) -> tuple[Any,
     if not isinstance(axes, list):
         raise BlisgemmTypeError(f"axes: expected a list of tuples; got {type(axes).__name__}")
     if len(axes) != 3 and not (len(axes) == 2 and core == 0):
-        raise BlisgemmValueError(f"axes: expected a list with an entry for each of x1, x2 and the result; got {len(axes)}")
-    entries = []
+        raise BlisgemmValueError(
+            f"axes: expected a list with an entry for each of x1, x2 and the result; got {len(axes)}"
+        )
+    entries: list[Any] = []
     for entry, count in zip(axes, (*wanted, core), strict=False):
         as_tuple = entry if isinstance(entry, tuple) else (entry,)
         if not all(isinstance(x, (int, np.integer)) for x in as_tuple):
@@ -154,7 +154,9 @@ def _moved(name: str, array: Array, axes: Any) -> Array:
     try:
         return np.moveaxis(array, axes, range(-len(axes), 0))
     except (ValueError, np.exceptions.AxisError) as error:
-        raise BlisgemmValueError(f"axes: expected axes that {name} (shape {array.shape}) has; got {axes}: {error}") from None
+        raise BlisgemmValueError(
+            f"axes: expected axes that {name} (shape {array.shape}) has; got {axes}: {error}"
+        ) from None
 
 
 def _moved_back(array: Array, axes: Any, core: int) -> Array:
@@ -164,7 +166,9 @@ def _moved_back(array: Array, axes: Any, core: int) -> Array:
     try:
         return np.moveaxis(array, range(-core, 0), axes)
     except (ValueError, np.exceptions.AxisError) as error:
-        raise BlisgemmValueError(f"axes: expected axes that the result (shape {array.shape}) has; got {axes}: {error}") from None
+        raise BlisgemmValueError(
+            f"axes: expected axes that the result (shape {array.shape}) has; got {axes}: {error}"
+        ) from None
 
 
 def _wrapped(result: Array, inputs: tuple[Any, ...]) -> Any:

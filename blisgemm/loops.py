@@ -27,6 +27,7 @@ from .ukernel.bind import inlined, microkernel
 
 __all__ = ["direct", "five_loops", "macrokernel", "share"]
 
+
 @inlined
 def ceil_div(a, b):
     """Return the number of steps of b that cover a."""

@@ -58,7 +58,9 @@ def refuse_masked(name: str, value: Any) -> None:
     """Raise for masked arrays, whose masks a product would ignore."""
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(value, masked.MaskedArray):
-        raise BlisgemmTypeError(f"{name}: expected a plain array; got a MaskedArray: use numpy.ma.dot, which knows masks")
+        raise BlisgemmTypeError(
+            f"{name}: expected a plain array; got a MaskedArray: use numpy.ma.dot, which knows masks"
+        )
 
 
 def refuse_foreign(name: str, value: Any) -> None:
@@ -87,14 +89,14 @@ def _op(name: str, array: Array, trans: Any) -> tuple[Array, bool]:
         raise BlisgemmValueError(f"trans_{name}: expected False, True, 'N', 'T', 'C' or 'R'; got {trans!r}")
     transposed, conjugated = _TRANS[key]
     if array.ndim < 2:
-        raise BlisgemmValueError(f"{name}: expected at least 2 dimensions; got shape {array.shape} (matmul takes vectors)")
+        raise BlisgemmValueError(
+            f"{name}: expected at least 2 dimensions; got shape {array.shape} (matmul takes vectors)"
+        )
     view = array.swapaxes(-1, -2) if transposed else array
     return view, conjugated and array.dtype.kind == "c"
 
 
-def loop_dtype(
-    a: Array, b: Array, dtype: Any, casting: str, names: tuple[str, str] = ("a", "b")
-) -> np.dtype[Any]:
+def loop_dtype(a: Array, b: Array, dtype: Any, casting: str, names: tuple[str, str] = ("a", "b")) -> np.dtype[Any]:
     """Return the dtype in which the sums run: NumPy's promotion, or ``dtype`` if the inputs may be cast to it."""
     if dtype is None:
         try:
@@ -107,7 +109,9 @@ def loop_dtype(
         raise BlisgemmTypeError(f"dtype: expected a NumPy dtype; got {dtype!r}") from None
     for name, array in zip(names, (a, b), strict=True):
         if not np.can_cast(array.dtype, wanted, casting):  # type: ignore[arg-type]
-            raise BlisgemmTypeError(f"dtype: expected one that {name} ({array.dtype}) casts to by {casting!r}; got {wanted}")
+            raise BlisgemmTypeError(
+                f"dtype: expected one that {name} ({array.dtype}) casts to by {casting!r}; got {wanted}"
+            )
     return wanted
 
 
@@ -144,6 +148,7 @@ def scalar_of(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def check_casting(casting: Any) -> None:
+    """Raise unless ``casting`` is one of NumPy's rules."""
     if casting not in ("no", "equiv", "safe", "same_kind", "unsafe"):
         raise BlisgemmValueError(f"casting: expected 'no', 'equiv', 'safe', 'same_kind' or 'unsafe'; got {casting!r}")
 
@@ -223,7 +228,9 @@ def prepare(
     b_view, conj_b = _op("b", _as_array("b", b), trans_b)
     (m, k), n = a_view.shape[-2:], b_view.shape[-1]
     if b_view.shape[-2] != k:
-        raise BlisgemmValueError(f"b: expected op(b) with {k} rows, as op(a) is {m} x {k}; got {b_view.shape[-2]} x {n}")
+        raise BlisgemmValueError(
+            f"b: expected op(b) with {k} rows, as op(a) is {m} x {k}; got {b_view.shape[-2]} x {n}"
+        )
     try:
         batch = np.broadcast_shapes(a_view.shape[:-2], b_view.shape[:-2])
     except ValueError:

@@ -136,7 +136,9 @@ def choose_ways(m: int, n: int, mr: int, nr: int, threads: int) -> tuple[int, in
         ic, jr = ways
         return -(-rows // ic) * -(-columns // jr), ic * jr, jr
 
-    grids = [(ic, jr) for jr in range(1, threads + 1) for ic in {max(1, threads // jr), min(rows, max(1, threads // jr))}]
+    grids = [
+        (ic, jr) for jr in range(1, threads + 1) for ic in {max(1, threads // jr), min(rows, max(1, threads // jr))}
+    ]
     return min(((ic, jr) for ic, jr in grids if ic <= max(1, rows) and jr <= max(1, columns)), key=cost, default=(1, 1))
 
 
@@ -168,7 +170,13 @@ def start_layer() -> str:
     from numba import config
     from numba.np.ufunc.parallel import _launch_threads
 
-    if threading_layer() == "not started" and config.THREADING_LAYER in ("default", "tbb", "safe", "threadsafe", "forksafe"):
+    if threading_layer() == "not started" and config.THREADING_LAYER in (
+        "default",
+        "tbb",
+        "safe",
+        "threadsafe",
+        "forksafe",
+    ):
         for name in ("libtbb.so.12", "libtbb.12.dylib"):
             path = Path(sys.prefix) / "lib" / name
             if path.exists():

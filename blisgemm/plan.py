@@ -23,7 +23,17 @@ from .ukernel import catalog
 from .ukernel.spec import SHORT_NAMES, KernelSpec
 from .workspace import buffer_bytes
 
-__all__ = ["DIRECT_TERMS", "PATHS", "Plan", "choose_kernel", "fast_lane_kc", "make_plan", "numpy_plan", "plan_for", "wants_swap"]
+__all__ = [
+    "DIRECT_TERMS",
+    "PATHS",
+    "Plan",
+    "choose_kernel",
+    "fast_lane_kc",
+    "make_plan",
+    "numpy_plan",
+    "plan_for",
+    "wants_swap",
+]
 
 PATHS = ("empty", "scale", "direct", "packed", "numpy")
 
@@ -107,10 +117,16 @@ class Plan:
         ]
         if self.kernel is not None:
             spec = self.kernel
-            lines.append(f"kernel    {spec.name}: {spec.register_account} vector registers of {spec.isa.vector_bytes} bytes")
+            lines.append(
+                f"kernel    {spec.name}: {spec.register_account} vector registers of {spec.isa.vector_bytes} bytes"
+            )
         if self.blocking is not None:
             blk = self.blocking
-            lines.append(f"blocking  mc {blk.mc}  nc {blk.nc}  kc {blk.kc}" if self.path == "packed" else f"blocking  kc {blk.kc}")
+            lines.append(
+                f"blocking  mc {blk.mc}  nc {blk.nc}  kc {blk.kc}"
+                if self.path == "packed"
+                else f"blocking  kc {blk.kc}"
+            )
             if self.path == "packed":
                 lines += [f"  {_footprint_line(f)}" for f in blk.footprints]
         shared = f" x {self.batch_ways} over the batch" if self.batch_ways > 1 else ""
@@ -185,7 +201,7 @@ def make_plan(
         >>> blisgemm.make_plan(8, 8, 8, "float64").path
         'direct'
     """
-    extents = tuple(_extent(name, value) for name, value in (("m", m), ("n", n), ("k", k)))
+    m, n, k = _extent("m", m), _extent("n", n), _extent("k", k)
     try:
         name = np.dtype(dtype).name
     except TypeError:
@@ -193,7 +209,7 @@ def make_plan(
     if path not in (None, "direct", "packed"):
         raise BlisgemmValueError(f"path: expected 'direct', 'packed' or None; got {path!r}")
     if name not in SHORT_NAMES:
-        return numpy_plan(*extents, name, f"dtype: {name} has no kernel yet, so NumPy multiplies it")
+        return numpy_plan(m, n, k, name, f"dtype: {name} has no kernel yet, so NumPy multiplies it")
     spec = catalog.by_name(kernel) if isinstance(kernel, str) else kernel
     if spec is not None:
         if not isinstance(spec, KernelSpec):
@@ -206,7 +222,7 @@ def make_plan(
     limit = get_num_threads() if threads is None else check_threads(threads)
     swapped = wants_swap(m, n, unit_row=False, unit_column=True)
     # C-contiguous A transposed has rows only where they are one element long
-    return plan_for(*extents, name, limit, not swapped or k == 1, swapped, spec, blocking, path)
+    return plan_for(m, n, k, name, limit, not swapped or k == 1, swapped, spec, blocking, path)
 
 
 def wants_swap(m: int, n: int, *, unit_row: bool, unit_column: bool) -> bool:
@@ -311,7 +327,10 @@ def _choose_path(m: int, n: int, k: int, dtype: str, b_has_rows: bool) -> tuple[
         return "direct", f"path: m n k = {m * n * k:,} <= {DIRECT_TERMS:,}, too little work to repay packing"
     rows = choose_kernel(dtype, "direct")[0].mr
     if m <= rows:
-        return "direct", f"path: {m} rows, so each element of B is used once or twice and packing it is a copy for nothing"
+        return (
+            "direct",
+            f"path: {m} rows, so each element of B is used once or twice and packing it is a copy for nothing",
+        )
     return "packed", f"path: m n k = {m * n * k:,} > {DIRECT_TERMS:,}, enough work to repay packing"
 
 

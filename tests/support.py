@@ -233,9 +233,7 @@ def op(x: np.ndarray, trans: Any) -> np.ndarray:
     return x.T if trans in (True, "T", "C") else x
 
 
-def exact_gemm(
-    a: np.ndarray, b: np.ndarray, c: np.ndarray | None, alpha: complex, beta: complex
-) -> np.ndarray:
+def exact_gemm(a: np.ndarray, b: np.ndarray, c: np.ndarray | None, alpha: complex, beta: complex) -> np.ndarray:
     """Return ``alpha * a @ b + beta * c`` of integer data, by 64-bit integers: no BLAS, no rounding."""
 
     def parts(x: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -317,11 +315,7 @@ def expect_equal(got: Any, want: Any, plan: Any = None, case: Any = "", *, same_
     if same_bits:
         word = np.dtype(f"V{want.itemsize}")
         x, y = (np.ascontiguousarray(z, native) for z in (got, want))
-        equal = (
-            (x.reshape(-1).view(word) == y.reshape(-1).view(word)).reshape(want.shape)
-            if want.size
-            else x == y
-        )
+        equal = (x.reshape(-1).view(word) == y.reshape(-1).view(word)).reshape(want.shape) if want.size else x == y
     else:
         equal = (got == want) | ((got != got) & (want != want))
     if not np.all(equal):
@@ -344,9 +338,7 @@ def run_python(code: str, *args: str, timeout: float = 120, check: bool = True, 
     ``environment`` is added to this process's (``None`` removes a name); ``popen`` goes to subprocess.
     """
     env = dict(os.environ)
-    env["PYTHONPATH"] = os.pathsep.join(
-        [str(REPOSITORY), str(REPOSITORY / "tests"), env.get("PYTHONPATH", "")]
-    )
+    env["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests"), env.get("PYTHONPATH", "")])
     for name, value in environment.items():
         if value is None:
             env.pop(name, None)

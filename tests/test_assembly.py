@@ -94,9 +94,7 @@ def test_generic_kernel_goes_where_the_processor_is(cpu: str, arch: str) -> None
     spec = catalog.by_name("f32_4x8_generic")
     assert target_of(spec, cpu) == (arch, cpu)
     assert (
-        assemble(spec, PACKED, cpu)
-        .splitlines()[0]
-        .startswith(f"# {spec.name} packed_packed for {arch} {cpu}, LLVM ")
+        assemble(spec, PACKED, cpu).splitlines()[0].startswith(f"# {spec.name} packed_packed for {arch} {cpu}, LLVM ")
     )
 
 
@@ -131,9 +129,7 @@ def test_text_without_a_loop_is_refused() -> None:
         k_loop("# nothing for x86_64 haswell\nname:\n\tretq\n", spec)
 
 
-@pytest.mark.skipif(
-    host_arch() not in ("x86_64", "aarch64"), reason="no fixed processor for this host's kernels"
-)
+@pytest.mark.skipif(host_arch() not in ("x86_64", "aarch64"), reason="no fixed processor for this host's kernels")
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_numba_compiles_the_same_k_loop(dtype: str) -> None:
     """The text is what runs: the module that Numba made for this host holds a loop with the same counts."""

@@ -82,9 +82,7 @@ def test_a_zero_stride_batch_repeats_one_matrix(dtype: str, shape: tuple[int, in
     a, b = numbers(m, k, dtype=dtype), numbers(5, k, n, dtype=dtype, seed=1)
     repeated = np.broadcast_to(a, (5, m, k))
     expect_equal(blisgemm.matmul(repeated, b), np.matmul(a, b))
-    expect_equal(
-        blisgemm.gemm(repeated, np.broadcast_to(b[0], b.shape)), np.broadcast_to(a @ b[0], (5, m, n))
-    )
+    expect_equal(blisgemm.gemm(repeated, np.broadcast_to(b[0], b.shape)), np.broadcast_to(a @ b[0], (5, m, n)))
     four = np.broadcast_to(b[:, None], (5, 3, k, n))
     expect_equal(blisgemm.matmul(a, four), np.matmul(a, four))
 
@@ -139,9 +137,7 @@ def test_every_item_has_the_bits_of_the_product_alone(dtype: str) -> None:
         for threads in (1, 4):
             got = blisgemm.gemm(a, b, alpha=0.7, threads=threads)
             for i in range(3):
-                expect_equal(
-                    got[i], blisgemm.gemm(a[i], b[i], alpha=0.7), case=(m, n, k, threads, i), same_bits=True
-                )
+                expect_equal(got[i], blisgemm.gemm(a[i], b[i], alpha=0.7), case=(m, n, k, threads, i), same_bits=True)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -248,9 +248,7 @@ def test_few_ways_leave_less_to_a_than_many_of_the_same_size() -> None:
     kernel = KERNELS[5]
     haswell, skylake = (footprint(KNOWN[name], kernel, "block of A") for name in ("haswell", "skylake"))
     assert skylake.share <= 1 / 2 < haswell.share
-    assert (
-        "of 4 L2 ways B takes 1 and C 1" in choose_blocking(KNOWN["skylake"], kernel, 999, 9, 384).reasons[1]
-    )
+    assert "of 4 L2 ways B takes 1 and C 1" in choose_blocking(KNOWN["skylake"], kernel, 999, 9, 384).reasons[1]
 
 
 @pytest.mark.parametrize("l2_ways", [1, 2, 3])
@@ -278,9 +276,7 @@ def test_a_cache_of_few_ways_still_yields_blocks(l2_ways: int) -> None:
         ("zen4", spec("float32", 12, 32, "avx512"), 384, 480, 0.1),
     ],
 )
-def test_mc_lands_near_the_seed_numbers(
-    name: str, kernel: KernelSpec, k: int, mc: int, within: float
-) -> None:
+def test_mc_lands_near_the_seed_numbers(name: str, kernel: KernelSpec, k: int, mc: int, within: float) -> None:
     limit = max(choose_blocking(KNOWN[name], kernel, m, 1, k).mc for m in range(1, 2 * mc + 99))
     assert abs(limit - mc) <= within * mc
 

@@ -96,9 +96,7 @@ def test_products_stay_within_the_bound_around_every_kc_block(dtype: str) -> Non
         a, b, c = (draw_reals(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
         factors = [*FACTORS, (0.6 - 0.8j, 0.3 + 1.1j), (1j, 0.5)] if dtype.startswith("complex") else FACTORS
         for alpha, beta in factors:
-            check_bound(
-                a, b, c, alpha, beta, blisgemm.gemm(a, b, c, alpha=alpha, beta=beta), blisgemm.explain(a, b)
-            )
+            check_bound(a, b, c, alpha, beta, blisgemm.gemm(a, b, c, alpha=alpha, beta=beta), blisgemm.explain(a, b))
         check_bound(a, b, c, 1, 0, blisgemm.matmul(a, b), "matmul")
 
 

@@ -32,9 +32,7 @@ PRODUCT = """
 
 def product(folder: Path | str, code: str = PRODUCT, **keywords: object) -> subprocess.CompletedProcess[str]:
     """Run one small product in a fresh process on that folder; standard error tells what was compiled."""
-    done = run_python(
-        code, BLISGEMM_CACHE_DIR=str(folder), BLISGEMM_VERBOSE="1", NUMBA_CACHE_DIR=None, **keywords
-    )  # type: ignore[arg-type]
+    done = run_python(code, BLISGEMM_CACHE_DIR=str(folder), BLISGEMM_VERBOSE="1", NUMBA_CACHE_DIR=None, **keywords)  # type: ignore[arg-type]
     assert done.stdout.split()[-1:] == ["right"]
     return done
 
@@ -124,9 +122,7 @@ def test_a_folder_that_cannot_exist_is_no_error(where: str, tmp_path: Path) -> N
 
 
 def test_an_empty_name_turns_the_cache_off(tmp_path: Path) -> None:
-    done = run_python(
-        PRODUCT, BLISGEMM_CACHE_DIR="", BLISGEMM_VERBOSE="1", HOME=str(tmp_path), popen={"cwd": tmp_path}
-    )
+    done = run_python(PRODUCT, BLISGEMM_CACHE_DIR="", BLISGEMM_VERBOSE="1", HOME=str(tmp_path), popen={"cwd": tmp_path})
     assert compiled(done) >= 1
     assert not entries(tmp_path), "something was written although the cache is off"
 
@@ -161,9 +157,7 @@ def test_a_read_only_or_closed_folder_is_no_error(filled: Path, mode: int) -> No
         for path in folder.iterdir():
             path.chmod(0o444)
         folder.chmod(mode)
-        more = PRODUCT.replace(
-            'print("right")', 'blisgemm.gemm(a.astype("f4"), b.astype("f4"))\n    print("right")'
-        )
+        more = PRODUCT.replace('print("right")', 'blisgemm.gemm(a.astype("f4"), b.astype("f4"))\n    print("right")')
         done = product(folder, AS_NOBODY + more)
         folder.chmod(0o755)
         assert compiled_as_nobody(done, "f64") == (mode == 0), done.stderr
@@ -202,9 +196,7 @@ def test_no_space_left_is_no_error_whichever_call_finds_it(call: str, tmp_path: 
 
 DAMAGE = {
     "flipped byte at the start": lambda x: bytes([x[0] ^ 1]) + x[1:],
-    "flipped byte in the middle": lambda x: (
-        x[: len(x) // 2] + bytes([x[len(x) // 2] ^ 0x80]) + x[len(x) // 2 + 1 :]
-    ),
+    "flipped byte in the middle": lambda x: x[: len(x) // 2] + bytes([x[len(x) // 2] ^ 0x80]) + x[len(x) // 2 + 1 :],
     "half": lambda x: x[: len(x) // 2],
     "empty": lambda x: b"",
     "longer": lambda x: x + b"more",
@@ -275,9 +267,7 @@ while not os.path.exists({str(go)!r}) and time.time() < deadline:
 
 def test_an_entry_for_another_cpu_is_not_used(copy: Path) -> None:
     before = entries(copy)
-    done = product(
-        copy, NUMBA_CPU_NAME="x86-64-v2" if sys.maxsize > 2**32 else "generic", NUMBA_CPU_FEATURES=""
-    )
+    done = product(copy, NUMBA_CPU_NAME="x86-64-v2" if sys.maxsize > 2**32 else "generic", NUMBA_CPU_FEATURES="")
     assert compiled(done) >= 1, "code for another CPU was loaded"
     assert set(entries(copy)) > set(before), "it wasn't written beside the other's"
     assert compiled(product(copy)) == 0, "this machine's own entries are still good"
@@ -306,9 +296,7 @@ EDITED = """
 def edited_product(checkout: Path, cache: Path) -> list[str]:
     script = checkout / "product.py"
     script.write_text("\n".join(line[4:] for line in EDITED.splitlines()))
-    env = dict(
-        os.environ, BLISGEMM_CACHE_DIR=str(cache), PYTHONPATH=str(checkout), PYTHONDONTWRITEBYTECODE="1"
-    )
+    env = dict(os.environ, BLISGEMM_CACHE_DIR=str(cache), PYTHONPATH=str(checkout), PYTHONDONTWRITEBYTECODE="1")
     done = subprocess.run(
         [sys.executable, str(script), str(checkout)],
         env=env,
@@ -341,9 +329,7 @@ def test_editing_the_generator_or_the_loops_is_noticed(checkout: Path, tmp_path:
     edited = text.replace("for pc in range(0, k, kc)", "for pc in range(0, k - k, kc)")
     assert edited != text, "loops.py reads differently now: choose another edit"
     loops.write_text(edited)
-    assert edited_product(checkout, cache) == ["False", "False"], (
-        "an edit of loops.py was not noticed: stale code ran"
-    )
+    assert edited_product(checkout, cache) == ["False", "False"], "an edit of loops.py was not noticed: stale code ran"
 
 
 def test_every_module_that_shapes_compiled_code_is_part_of_the_key() -> None:
@@ -385,9 +371,7 @@ def test_clear_removes_every_entry_and_counts_them(copy: Path, monkeypatch: pyte
     assert blisgemm.cache.clear() == 0
 
 
-def test_the_default_folder_follows_the_platforms_habit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_default_folder_follows_the_platforms_habit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("BLISGEMM_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = blisgemm.cache.cache_dir()

@@ -62,9 +62,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"blisgemm {blisgemm.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    "words", [["dance"], ["explain", "1"], ["explain", "1", "x", "3"], ["mul", "a.npy", "b.npy"]]
-)
+@pytest.mark.parametrize("words", [["dance"], ["explain", "1"], ["explain", "1", "x", "3"], ["mul", "a.npy", "b.npy"]])
 def test_wrong_words_end_with_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     captured = capsys.readouterr()
@@ -87,9 +85,7 @@ def test_errors_of_the_library_are_one_line_on_stderr() -> None:
     assert done.stderr == "blisgemm explain: error: k: expected an integer >= 0; got -1\n"
 
 
-def test_missing_rich_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_rich_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["info"]) == 2
     assert "pip install 'blisgemm[cli]'" in capsys.readouterr().err
@@ -126,9 +122,7 @@ def test_explain_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"{blisgemm.make_plan(300, 200, 100, 'float64', threads=1)}\n"
 
 
-def test_explain_wraps_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_wraps_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # what Rich takes for a terminal
     assert main(["explain", "1000", "1000", "1000"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -146,9 +140,7 @@ def test_explain_wraps_on_a_terminal(
         (["--threads", "0"], "threads: expected an integer >= 1; got 0"),
     ],
 )
-def test_explain_names_the_wrong_choice(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_names_the_wrong_choice(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "10", "20", "30", *words]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -246,9 +238,7 @@ def test_asm_lists_processors(capsys: pytest.CaptureFixture[str]) -> None:
         (["f32_4x8_generic", "--arch", "vax"], "triple: expected"),
     ],
 )
-def test_asm_names_the_wrong_choice(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_asm_names_the_wrong_choice(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["asm", *words]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"blisgemm asm: error: {message}")
@@ -266,9 +256,7 @@ def test_selftest_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) > 8
 
 
-def test_selftest_finds_a_wrong_product(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_selftest_finds_a_wrong_product(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     real = blisgemm.gemm
 
     def off_by_one(*args: Any, **keywords: Any) -> Any:
@@ -320,9 +308,7 @@ def test_quick_demo_recognises_digits_and_races(capsys: pytest.CaptureFixture[st
     assert all(line.startswith(("kernel ", "bits ", "because ", "          ")) for line in long)
 
 
-def test_demo_tells_a_wrong_product(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_demo_tells_a_wrong_product(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     real = blisgemm.gemm
 

@@ -138,9 +138,7 @@ def test_npy_is_mapped_in_both_directions(order: Any, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("shapes", [((0, 3), (3, 4)), ((3, 0), (0, 4)), ((3, 4), (4, 0)), ((0, 0), (0, 0))])
-def test_empty_matrices(
-    shapes: tuple[tuple[int, int], tuple[int, int]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_matrices(shapes: tuple[tuple[int, int], tuple[int, int]], capsys: pytest.CaptureFixture[str]) -> None:
     np.save("a.npy", np.ones(shapes[0]))
     np.save("b.npy", np.ones(shapes[1]))
     assert main(["mul", "a.npy", "b.npy", "-o", "c.npy"]) == 0
@@ -235,9 +233,7 @@ def test_large_product_reports_speed_and_plan(capsys: pytest.CaptureFixture[str]
     np.testing.assert_array_equal(np.load("c.npy"), exact_gemm(a, b, None, 1, 0))
     out = capsys.readouterr().out
     assert "path      packed" in out
-    assert re.search(
-        r"^A · B: \S+ (s|ms|µs), \S+ GFLOP/s \(after \S+ (s|ms|µs) to load or compile", out, re.MULTILINE
-    )
+    assert re.search(r"^A · B: \S+ (s|ms|µs), \S+ GFLOP/s \(after \S+ (s|ms|µs) to load or compile", out, re.MULTILINE)
 
 
 # ---- what is written -----------------------------------------------------------------------------
@@ -456,9 +452,7 @@ def test_matrix_market_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (["--alpha", "1j"], "alpha: expected a real number"),
     ],
 )
-def test_arguments_that_do_not_fit(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arguments_that_do_not_fit(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     np.save("a.npy", np.eye(3))
     assert fails(capsys, "a.npy", "a.npy", "-o", "c.npy", *words).startswith(message)
 

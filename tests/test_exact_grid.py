@@ -117,9 +117,7 @@ def test_every_kernel_path_shape_layout_and_factor_is_exact(case: tuple[KernelSp
         expect_equal(got, want, plan, choice)
         assert out is None or got is out, f"expected out itself back\ncase: {choice}"
         if out is not None:
-            assert surroundings(out) == around, (
-                f"something was written outside out\ncase: {choice}\nplan: {plan}"
-            )
+            assert surroundings(out) == around, f"something was written outside out\ncase: {choice}\nplan: {plan}"
         for name, x, before in zip("abc", (a, b, c), inputs, strict=True):
             if not (name == "c" and in_place):
                 expect_equal(x, before, plan, f"{name} itself changed, {choice}")

@@ -140,9 +140,7 @@ def test_a_bad_argument_is_named_with_what_was_expected_and_what_came(name: str)
     with pytest.raises(cls) as caught:
         blisgemm.gemm(*args, **keywords)
     message = str(caught.value)
-    assert isinstance(caught.value, BlisgemmError), (
-        f"expected one of blisgemm's own exceptions, got {caught.type}"
-    )
+    assert isinstance(caught.value, BlisgemmError), f"expected one of blisgemm's own exceptions, got {caught.type}"
     assert message.startswith(f"{words[0]}: "), (
         f"expected a message that starts with the argument {words[0]!r}: {message}"
     )

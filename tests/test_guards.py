@@ -38,9 +38,7 @@ from blisgemm.ukernel.spec import KernelSpec
 PAGE = mmap.PAGESIZE
 NONE, READ, READ_WRITE = 0, 1, 3  # PROT_* of mmap(2) on every Unix
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(mmap, "MAP_ANONYMOUS"), reason="guard pages need mmap and mprotect"
-)
+pytestmark = pytest.mark.skipif(not hasattr(mmap, "MAP_ANONYMOUS"), reason="guard pages need mmap and mprotect")
 
 
 class Guarded:
@@ -145,9 +143,7 @@ def run_one(
 def gap_bytes(c: np.ndarray, pages: Guarded) -> bytes:
     """Return the bytes of the guarded buffer that lie between the elements of ``c``."""
     start = c.__array_interface__["data"][0] - pages.bytes.__array_interface__["data"][0]
-    rows, columns = np.meshgrid(
-        *(np.arange(e) * s for e, s in zip(c.shape, c.strides, strict=True)), indexing="ij"
-    )
+    rows, columns = np.meshgrid(*(np.arange(e) * s for e, s in zip(c.shape, c.strides, strict=True)), indexing="ij")
     first = (start + rows + columns).reshape(-1)
     outside = np.ones(pages.bytes.size, bool)
     outside[(first[:, None] + np.arange(c.itemsize)).reshape(-1)] = False

@@ -40,17 +40,13 @@ def test_a_times_identity_and_identity_times_b_are_exact(spec: KernelSpec, path:
             values = values + 1j * rng.standard_normal((m, k))
         x = values.astype(spec.acc_dtype)
         blocking = (2 * spec.mr, spec.nr, 5)
-        plan = blisgemm.make_plan(
-            m, n, k, spec.acc_dtype, kernel=spec, path=path, blocking=blocking, threads=1
-        )
+        plan = blisgemm.make_plan(m, n, k, spec.acc_dtype, kernel=spec, path=path, blocking=blocking, threads=1)
         assert plan.kernel == spec
         expect_equal(blisgemm.gemm(x, np.eye(k, dtype=x.dtype), plan=plan), x, plan, "A I")
         plan = replace(plan, m=k, n=m, k=k)
         xt = np.ascontiguousarray(x.T)
         expect_equal(blisgemm.gemm(np.eye(k, dtype=x.dtype), xt, plan=plan), xt, plan, "I B")
-        expect_equal(
-            blisgemm.gemm(np.eye(k, dtype=x.dtype), xt, alpha=scalar(-2), plan=plan), -2 * xt, plan, "-2 I B"
-        )
+        expect_equal(blisgemm.gemm(np.eye(k, dtype=x.dtype), xt, alpha=scalar(-2), plan=plan), -2 * xt, plan, "-2 I B")
 
 
 WORDS = ("pack", "microkernel of packed panels", "microkernel of rows of A", "microkernel of rows of A and B")

@@ -128,9 +128,7 @@ def imports(module: str, path: Path, top_level_only: bool = False) -> list[tuple
             for alias in node.names:
                 parts = alias.name.split(".")
                 if parts[0] == "blisgemm":
-                    found.extend(
-                        (node.lineno, name, True) for name in resolve(parts[1:-1], parts[1:][-1:] or [""])
-                    )
+                    found.extend((node.lineno, name, True) for name in resolve(parts[1:-1], parts[1:][-1:] or [""]))
                 else:
                     found.append((node.lineno, alias.name, False))
         elif isinstance(node, ast.ImportFrom):
@@ -181,8 +179,7 @@ def test_imports_go_strictly_down(module: str) -> None:
         to = level_of(target)
         assert to is not None, f"{module}:{line} imports {target}, which LEVELS doesn't know"
         same_folder = to == level and any(
-            name.endswith(".*") and module.split(".")[0] == target.split(".")[0] == name[:-2]
-            for name in LEVELS[level]
+            name.endswith(".*") and module.split(".")[0] == target.split(".")[0] == name[:-2] for name in LEVELS[level]
         )
         if to <= level and not same_folder:
             wrong.append(f"{module}.py:{line} imports {target}, which isn't below it")
@@ -201,11 +198,7 @@ def test_pure_modules_import_nothing_that_acts(module: str) -> None:
 @pytest.mark.parametrize("module", PURE)
 def test_pure_modules_open_nothing_and_ask_nobody(module: str) -> None:
     tree = ast.parse(modules()[module].read_text())
-    called = {
-        node.func.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     assert not called & {"open", "print", "input", "exec", "eval", "__import__"}
 
 
@@ -223,15 +216,8 @@ def test_the_ways_of_parallel_are_pure_functions() -> None:
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for name in ("choose_ways", "useful_threads"):
         function = functions[name]
-        bound = {
-            a.arg
-            for f in ast.walk(function)
-            if isinstance(f, (ast.FunctionDef, ast.Lambda))
-            for a in f.args.args
-        }
-        bound |= {
-            n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        }
+        bound = {a.arg for f in ast.walk(function) if isinstance(f, (ast.FunctionDef, ast.Lambda)) for a in f.args.args}
+        bound |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         bound |= {f.name for f in ast.walk(function) if isinstance(f, ast.FunctionDef)}
         read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         assert not read - bound - constants - set(dir(builtins)), (
@@ -259,12 +245,7 @@ def test_standard_library_numpy_numba_and_llvmlite_are_all_that_the_core_needs()
         if module.split(".")[0] in ("cli", "teach", "cuda"):
             continue
         roots = {target.split(".")[0] for _, target, inside in imports(module, path) if not inside}
-        foreign = (
-            roots
-            - set(sys.stdlib_module_names)
-            - {"numpy", "numba", "llvmlite"}
-            - optional.get(module, set())
-        )
+        foreign = roots - set(sys.stdlib_module_names) - {"numpy", "numba", "llvmlite"} - optional.get(module, set())
         assert not foreign, f"{module} imports {foreign}"
 
 
@@ -299,19 +280,13 @@ def test_importing_the_package_is_quick_and_light() -> None:
 
 
 def test_no_module_is_named_after_nothing() -> None:
-    bad = [
-        module for module in modules() if any(part.lower() in FORBIDDEN_WORDS for part in module.split("."))
-    ]
+    bad = [module for module in modules() if any(part.lower() in FORBIDDEN_WORDS for part in module.split("."))]
     assert not bad
 
 
 @pytest.mark.parametrize(
     "module",
-    [
-        m
-        for m in modules()
-        if m.split(".")[-1] not in ("__init__", "__main__", "_version", "errors", "verbose")
-    ],
+    [m for m in modules() if m.split(".")[-1] not in ("__init__", "__main__", "_version", "errors", "verbose")],
 )
 def test_every_module_says_what_it_knows_what_not_and_who_calls_it(module: str) -> None:
     text = " ".join((ast.get_docstring(ast.parse(modules()[module].read_text())) or "").split())

@@ -324,9 +324,7 @@ def test_quota_bounds_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @linux_only
-def test_caches_come_from_the_fastest_cpu_of_a_hybrid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_caches_come_from_the_fastest_cpu_of_a_hybrid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"cpu0/cpu_capacity": "446", "cpu1/cpu_capacity": "1024"}
     files |= cache(0, 0, "1", "Data", "32K", "4", "0") | cache(1, 0, "1", "Data", "64K", "4", "1")
     monkeypatch.setattr(detect, "cpu_limits", lambda: CpuLimits(2, (0, 1), None, ""))
@@ -488,9 +486,7 @@ def test_arch_is_normalised(monkeypatch: pytest.MonkeyPatch, said: str, arch: st
 
 
 @pytest.mark.parametrize("name", ISAS)
-def test_a_set_runs_exactly_when_all_its_features_are_there(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_set_runs_exactly_when_all_its_features_are_there(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     isa = ISAS[name]
     arch = "riscv64" if isa.arch == "any" else isa.arch
     pretend(monkeypatch, arch, *isa.features)
@@ -510,12 +506,8 @@ def fake_llvm(monkeypatch: pytest.MonkeyPatch, features: dict[str, bool] | None)
     monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", reply)
 
 
-def test_avx512_that_the_kernel_hides_is_not_a_feature(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    fake_llvm(
-        monkeypatch, {"avx512f": True, "avx512vl": True, "avx512bf16": True, "avx2": True, "fma": False}
-    )
+def test_avx512_that_the_kernel_hides_is_not_a_feature(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_llvm(monkeypatch, {"avx512f": True, "avx512vl": True, "avx512bf16": True, "avx2": True, "fma": False})
     shown = write(tmp_path, {"shown": "processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 fma"}) / "shown"
     hidden = write(tmp_path, {"hidden": "processor\t: 0\nflags\t\t: fpu avx2"}) / "hidden"
     silent = write(tmp_path, {"silent": "Features\t: fp asimd"}) / "silent"
@@ -554,9 +546,7 @@ def test_unknown_override_lists_every_valid_name(text: str) -> None:
 
 def test_override_that_cannot_run_names_the_missing_feature(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, "x86_64", "sse2", "avx2", "fma", "avx512f")
-    with pytest.raises(
-        OverrideError, match=r"avx512 needs avx512vl, avx512bw, avx512dq, which .* avx2, sse2"
-    ):
+    with pytest.raises(OverrideError, match=r"avx512 needs avx512vl, avx512bw, avx512dq, which .* avx2, sse2"):
         resolve_arch("skylake-x")
     with pytest.raises(OverrideError, match=r"neon needs neon of aarch64, which this x86_64 host"):
         resolve_arch("apple-m1")

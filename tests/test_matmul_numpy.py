@@ -83,9 +83,7 @@ def test_vectors_and_batches_give_numpys_shape_and_value(
         ((0, 4), (5, 0)),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused_with_both_sizes(
-    left: tuple[int, ...], right: tuple[int, ...]
-) -> None:
+def test_shapes_that_do_not_fit_are_refused_with_both_sizes(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"mismatch|broadcast"):
         np.matmul(np.ones(left), np.ones(right))
     with pytest.raises(ValueError, match=r"\d.*\d"):
@@ -165,9 +163,7 @@ def test_an_out_that_is_no_array_is_refused(bad: Any) -> None:
         matmul(numbers(3, 4), numbers(4, 2), out=bad)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["int64", "float32", "complex128", "float16", "longdouble", "object", "bool", ">f8"]
-)
+@pytest.mark.parametrize("dtype", ["int64", "float32", "complex128", "float16", "longdouble", "object", "bool", ">f8"])
 def test_out_of_another_dtype_is_cast_or_refused_as_numpy_does(dtype: str) -> None:
     a, b = numbers(3, 4), numbers(4, 2, seed=1)
     out, numpys = np.zeros((3, 2), dtype), np.zeros((3, 2), dtype)
@@ -194,9 +190,7 @@ def test_out_does_not_choose_the_dtype_of_the_sums() -> None:
 def test_a_broadcast_out_is_refused_unwritten(core: bool) -> None:
     # NumPy writes the same memory several times over here
     base = np.full((3, 2) if not core else (1, 2), 7.0)
-    out = np.lib.stride_tricks.as_strided(
-        base, (5, 3, 2) if not core else (3, 2), (0, 16, 8) if not core else (0, 8)
-    )
+    out = np.lib.stride_tricks.as_strided(base, (5, 3, 2) if not core else (3, 2), (0, 16, 8) if not core else (0, 8))
     with pytest.raises(ValueError, match="out"):
         matmul(numbers(3, 4), numbers(4, 2), out=out)
     assert (base == 7).all()
@@ -400,9 +394,7 @@ def test_odd_inputs_give_the_right_product_and_stay_unchanged(
 def test_strides_of_axes_of_length_one_mean_nothing(dtype: str) -> None:
     # NumPy may leave anything there; also a vector's
     for stride in (0, -1, 3, 10**9):
-        a = np.lib.stride_tricks.as_strided(
-            numbers(1, 5, dtype=dtype), (1, 5), (stride, np.dtype(dtype).itemsize)
-        )
+        a = np.lib.stride_tricks.as_strided(numbers(1, 5, dtype=dtype), (1, 5), (stride, np.dtype(dtype).itemsize))
         b = np.lib.stride_tricks.as_strided(
             numbers(5, 1, dtype=dtype, seed=1), (5, 1), (np.dtype(dtype).itemsize, stride)
         )

@@ -78,9 +78,7 @@ def views(draw_: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     base = base.transpose(np.argsort(order))
     if not shape:
         return base
-    index = tuple(
-        slice(None, extent * abs(step), abs(step)) for extent, step in zip(extents, steps, strict=True)
-    )
+    index = tuple(slice(None, extent * abs(step), abs(step)) for extent, step in zip(extents, steps, strict=True))
     view = base[index]
     view = view[tuple(slice(None, None, -1 if step < 0 else 1) for step in steps)]
     if any(repeated):
@@ -123,9 +121,7 @@ def expect_same_outcome(got: Any, want: Any, case: Any) -> None:
     if isinstance(want, Exception):
         assert isinstance(got, Exception), f"NumPy refuses this with {want!r}; here came {got!r}\n{case}"
         builtin = next(cls for cls in (TypeError, ValueError) if isinstance(want, cls))
-        assert isinstance(got, builtin), (
-            f"NumPy raises a {builtin.__name__}, {want!r}; here came {got!r}\n{case}"
-        )
+        assert isinstance(got, builtin), f"NumPy raises a {builtin.__name__}, {want!r}; here came {got!r}\n{case}"
         return
     if isinstance(got, Exception):
         raise AssertionError(f"NumPy accepts this; here came {got!r}\n{case}") from got
@@ -155,9 +151,7 @@ OUTS = ("right", "larger", "tuple", "other dtype", "wrong shape", "read-only", "
 
 
 @given(operand_pairs(), st.sampled_from(OUTS), st.data())
-def test_matmul_treats_out_as_numpy_does(
-    pair: tuple[np.ndarray, np.ndarray], kind: str, data: st.DataObject
-) -> None:
+def test_matmul_treats_out_as_numpy_does(pair: tuple[np.ndarray, np.ndarray], kind: str, data: st.DataObject) -> None:
     a, b = pair
     plain = outcome(np.matmul, a, b)
     if isinstance(plain, Exception) or np.ndim(plain) == 0:
@@ -252,9 +246,7 @@ def test_op_given_by_trans_has_the_bits_of_op_done_before(
     a, b, c = pair_of(seed, dtype, shape)
     a, b = (np.ascontiguousarray(x.T) if t in ("T", "C") else x for x, t in ((a, trans_a), (b, trans_b)))
     got = blisgemm.gemm(a, b, c, beta=0.9, trans_a=trans_a, trans_b=trans_b)
-    expect_same_bits(
-        got, blisgemm.gemm(op(a, trans_a), op(b, trans_b), c, beta=0.9), (dtype, shape, trans_a, trans_b)
-    )
+    expect_same_bits(got, blisgemm.gemm(op(a, trans_a), op(b, trans_b), c, beta=0.9), (dtype, shape, trans_a, trans_b))
 
 
 @given(seeds, dtypes, shapes, st.data())

@@ -32,9 +32,12 @@ def test_golden_cases_reach_past_two_kc_blocks_and_cover_every_dtype_and_trans()
     assert 2 * max(KC_MAX.values()) < golden.LONG, "KC_MAX grew: lengthen golden.LONG"
     seen = list(golden.cases())
     assert {a.dtype.name for _, a, *_ in seen} == set(DTYPES)
-    assert {keywords["trans_a"] for *_, keywords in seen} | {
-        keywords["trans_b"] for *_, keywords in seen
-    } == {False, "T", "C", "R"}
+    assert {keywords["trans_a"] for *_, keywords in seen} | {keywords["trans_b"] for *_, keywords in seen} == {
+        False,
+        "T",
+        "C",
+        "R",
+    }
     assert len({name for name, *_ in seen}) == len(seen) == len(golden.load())
 
 
@@ -71,9 +74,7 @@ def test_golden_digests_hold_in_any_layout(layout: str) -> None:
 def test_golden_digests_hold_for_every_kernel_with_fma(path: str) -> None:
     got: dict[str, str] = {}
     for name, a, b, c, keywords in golden.cases():
-        a, b = (
-            np.ascontiguousarray(op(x, t)) for x, t in ((a, keywords["trans_a"]), (b, keywords["trans_b"]))
-        )
+        a, b = (np.ascontiguousarray(op(x, t)) for x, t in ((a, keywords["trans_a"]), (b, keywords["trans_b"])))
         if path == "direct" and b.shape[1] == 1:
             continue  # a column runs as a row, and A by rows isn't B by rows then
         factors = {"alpha": keywords["alpha"], "beta": keywords["beta"]}
@@ -193,6 +194,4 @@ def test_a_kernel_without_fma_says_that_its_bits_are_its_own() -> None:
     assert not ISAS["sse2"].fma
     spec = next(spec for spec in kernels_here("float32") if not spec.isa.fma)
     assert "fused multiply-add" in str(blisgemm.make_plan(50, 50, 50, "float32", kernel=spec))
-    assert "fused multiply-add" not in str(
-        blisgemm.make_plan(50, 50, 50, "float32", kernel=kernels_here("float32")[0])
-    )
+    assert "fused multiply-add" not in str(blisgemm.make_plan(50, 50, 50, "float32", kernel=kernels_here("float32")[0]))

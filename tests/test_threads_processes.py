@@ -446,9 +446,7 @@ def test_threads_that_come_and_go_leave_no_growing_workspace() -> None:
     blisgemm.free_workspace()
     sizes: list[int] = []
     for _ in range(4):
-        threads = [
-            threading.Thread(target=blisgemm.gemm, args=(a, a), kwargs={"plan": plan}) for _ in range(6)
-        ]
+        threads = [threading.Thread(target=blisgemm.gemm, args=(a, a), kwargs={"plan": plan}) for _ in range(6)]
         for t in threads:
             t.start()
         for t in threads:

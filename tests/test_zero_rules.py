@@ -58,9 +58,7 @@ def test_beta_zero_reads_neither_c_nor_out(case: Case) -> None:
         for beta in zeros_for(spec.acc_dtype):
             c, out = (lay_out(np.full((m, n), bad, spec.acc_dtype), layout) for _ in range(2))
             told = (beta, bad, layout)
-            a = (
-                np.asfortranarray(a) if layout == "F" else a
-            )  # then C is computed by columns, also without packing
+            a = np.asfortranarray(a) if layout == "F" else a  # then C is computed by columns, also without packing
             expect_equal(blisgemm.gemm(a, b, c, beta=beta, plan=plan), want, plan, told)
             expect_equal(blisgemm.gemm(a, b, beta=beta, out=out, plan=plan), want, plan, told)
             expect_equal(blisgemm.gemm(a, b, c, beta=beta, out=c, plan=plan), want, plan, (*told, "out is c"))
@@ -99,9 +97,7 @@ def test_zero_times_nan_is_nan_and_stays_in_its_row_and_column(case: Case) -> No
         poisoned[0, -1] = bad
         got = blisgemm.gemm(poisoned, b, plan=plan)
         assert np.isnan(got[-1, -1]) or (m == 1), f"0 * {bad} was skipped at (-1, -1)\nplan: {plan}"
-        assert not np.isfinite(got[0]).any(), (
-            f"{bad} in row 0 of a is missing from row 0\n{got[0]}\nplan: {plan}"
-        )
+        assert not np.isfinite(got[0]).any(), f"{bad} in row 0 of a is missing from row 0\n{got[0]}\nplan: {plan}"
         assert not np.isfinite(got[:, -1]).any(), (
             f"{bad} in the last column of b is missing\n{got[:, -1]}\nplan: {plan}"
         )
@@ -120,9 +116,7 @@ def test_a_sum_starts_at_plus_zero(case: Case) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    "shape", [(1, 1, 1), (4, 4, 4), (100, 100, 100), (1, 70, 30), (70, 1, 30), (200, 210, 220)]
-)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (4, 4, 4), (100, 100, 100), (1, 70, 30), (70, 1, 30), (200, 210, 220)])
 def test_the_rules_hold_on_whatever_path_the_library_chooses(dtype: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     rng = np.random.default_rng(5)
@@ -134,9 +128,7 @@ def test_the_rules_hold_on_whatever_path_the_library_chooses(dtype: str, shape: 
     expect_equal(blisgemm.gemm(a, b, nan_c), exact_gemm(a, b, None, 1, 0), told)
     expect_equal(blisgemm.gemm(a, b, out=nan_c), exact_gemm(a, b, None, 1, 0), told)
     expect_equal(blisgemm.gemm(a[:, :0], b[:0], c, beta=2), 2 * c, told)
-    expect_equal(
-        blisgemm.matmul(a[:, :0], b[:0], out=np.full_like(c, np.nan)), np.zeros_like(c), told, same_bits=True
-    )
+    expect_equal(blisgemm.matmul(a[:, :0], b[:0], out=np.full_like(c, np.nan)), np.zeros_like(c), told, same_bits=True)
     a[0, 0], b[0] = 0, np.nan
     assert np.isnan(blisgemm.matmul(a, b)[0]).all(), told
     assert np.isnan(blisgemm.gemm(a, b)[0]).all(), told
@@ -151,9 +143,7 @@ def test_beta_c_keeps_nan_and_inf_when_a_and_b_are_not_read(dtype: str) -> None:
         blisgemm.gemm(a[:, :0], b[:0], c, beta=2),
     ):
         expect_equal(got.real, 2 * c.real)
-        assert bits(got.imag) == bits(2 * c.imag), (
-            "a real beta must not multiply an infinite c by an imaginary zero"
-        )
+        assert bits(got.imag) == bits(2 * c.imag), "a real beta must not multiply an infinite c by an imaginary zero"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -65,9 +65,7 @@ def _make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="command")
     for name in COMMANDS:
         module = importlib.import_module(f".{name}", __name__)
-        command = commands.add_parser(
-            name, help=module.HELP, description=(module.__doc__ or "").partition("\n")[0]
-        )
+        command = commands.add_parser(name, help=module.HELP, description=(module.__doc__ or "").partition("\n")[0])
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser

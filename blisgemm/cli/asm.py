@@ -82,9 +82,7 @@ def _account(spec: KernelSpec, loop: KLoop) -> list[str]:
     ]
     if loop.calls:
         rows.append((loop.calls, "calls of a function: this processor has no fma"))
-    lines = [
-        f"# k loop: {len(loop.lines) - 1} instructions for {steps} step{'s' * (steps > 1)} of k; per step"
-    ]
+    lines = [f"# k loop: {len(loop.lines) - 1} instructions for {steps} step{'s' * (steps > 1)} of k; per step"]
     lines += [f"#   {count / steps:5.4g} {what}" for count, what in rows]
     return [*lines, f"# {loop.registers} vector registers; {spec.isa.name} has {spec.isa.registers}", ""]
 

@@ -57,9 +57,7 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     for what, fact in facts:
         lines = textwrap.wrap(fact, console.width - _FACT_INDENT, break_on_hyphens=False) or [""]
         for line in lines:
-            console.print(
-                Text(f"{what:<{_FACT_INDENT}}", style="bold") + Text(line, style="not bold"), soft_wrap=True
-            )
+            console.print(Text(f"{what:<{_FACT_INDENT}}", style="bold") + Text(line, style="not bold"), soft_wrap=True)
             what = ""
 
 
@@ -67,9 +65,7 @@ def print_plan(console: Console, plan: str) -> None:
     """Print a plan: as it is into a pipe, its long lines wrapped on a terminal."""
     for line in plan.splitlines():
         if console.is_terminal:
-            line = textwrap.fill(
-                line, console.width, subsequent_indent=" " * _PLAN_INDENT, break_on_hyphens=False
-            )
+            line = textwrap.fill(line, console.width, subsequent_indent=" " * _PLAN_INDENT, break_on_hyphens=False)
         verbatim(console, line)
 
 

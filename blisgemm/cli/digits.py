@@ -141,8 +141,7 @@ def draw(data: Data, result: Result, index: int, *, blocks: bool) -> str:
     truth = int(data.test_labels[index])
     verdict = f"seen as {seen}" + ("" if seen == truth else f", is {truth}")
     labels = [verdict] + [
-        f"a {data.train_labels[j]}, at {np.sqrt(result.distances[index, j]):.1f}"
-        for j in result.nearest[index]
+        f"a {data.train_labels[j]}, at {np.sqrt(result.distances[index, j]):.1f}" for j in result.nearest[index]
     ]
     rows = ["   ".join(f"{label:<16}" for label in labels).rstrip()]
     for r in range(8):

@@ -105,9 +105,7 @@ def _kernels() -> Table:
     from ..ukernel.spec import SHORT_NAMES
 
     here = {isa.name for isa in host_isas()}
-    table = figures_table(
-        "dtype", f"kernel (n = {_LARGE})", f"kernel (n = {_SMALL})", "other kernels here", left=3
-    )
+    table = figures_table("dtype", f"kernel (n = {_LARGE})", f"kernel (n = {_SMALL})", "other kernels here", left=3)
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
     for dtype in SHORT_NAMES:
         plans = [make_plan(n, n, n, dtype) for n in (_LARGE, _SMALL)]
@@ -136,8 +134,7 @@ def _software_facts() -> Iterable[tuple[str, str]]:
     yield "versions", f"Python {platform.python_version()} on {platform.system()} {platform.release()}"
     yield (
         "",
-        f"NumPy {np.__version__}, Numba {numba.__version__}, "
-        f"llvmlite {llvmlite.__version__} (LLVM {llvm_version})",
+        f"NumPy {np.__version__}, Numba {numba.__version__}, llvmlite {llvmlite.__version__} (LLVM {llvm_version})",
     )
 
 
@@ -167,7 +164,5 @@ def _cache_state() -> str:
     at = folder
     while not at.exists() and at != at.parent:
         at = at.parent
-    writable = (
-        "" if at.is_dir() and os.access(at, os.W_OK) else "; not writable, so every process compiles anew"
-    )
+    writable = "" if at.is_dir() and os.access(at, os.W_OK) else "; not writable, so every process compiles anew"
     return f"{folder}: {state}{writable}"

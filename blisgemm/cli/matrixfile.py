@@ -66,9 +66,7 @@ def parse_name(role: str, text: str) -> MatrixFile:
 # ---- reading ---------------------------------------------------------------------------------------
 
 
-def read_matrix(
-    file: MatrixFile, dtype: np.dtype[Any] | None, delimiter: str | None, skip: int
-) -> tuple[Array, str]:
+def read_matrix(file: MatrixFile, dtype: np.dtype[Any] | None, delimiter: str | None, skip: int) -> tuple[Array, str]:
     """Return the matrix in a file, and a note on what was done to it (or an empty string).
 
     Args:
@@ -189,9 +187,7 @@ def _read_text(file: MatrixFile, dtype: np.dtype[Any], delimiter: str | None, sk
     except (ValueError, TypeError) as error:
         raise file.error(f"expected rows of numbers; got: {_first_sentence(error)}") from None
     names = {character: name for name, character in reversed(_DELIMITERS.items())}
-    return array, f"separated by {names.get(separator, repr(separator))}, read as {dtype}" if array.shape[
-        1
-    ] > 1 else ""
+    return array, f"separated by {names.get(separator, repr(separator))}, read as {dtype}" if array.shape[1] > 1 else ""
 
 
 def _sniff(sample: str) -> str:
@@ -274,13 +270,7 @@ def _write(file: MatrixFile, stream: BinaryIO, array: Array, delimiter: str | No
     elif file.format == "mtx":
         _scipy_io(file).mmwrite(stream, array, precision=_digits(array.dtype))
     else:
-        separator = (
-            _DELIMITERS.get(delimiter, delimiter)
-            if delimiter
-            else "\t"
-            if file.path.suffix == ".tsv"
-            else ","
-        )
+        separator = _DELIMITERS.get(delimiter, delimiter) if delimiter else "\t" if file.path.suffix == ".tsv" else ","
         np.savetxt(stream, array, delimiter=separator, fmt=[_number_format(array.dtype)] * array.shape[1])
 
 

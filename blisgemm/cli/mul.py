@@ -29,9 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"A file ends in {', '.join(ENDINGS)}; FILE.npz:NAME names one array of several."
     parser.add_argument("a", metavar="A", help="file of the left matrix")
     parser.add_argument("b", metavar="B", help="file of the right matrix")
-    parser.add_argument(
-        "-o", "--out", metavar="FILE", required=True, help="file to write; one that exists is replaced"
-    )
+    parser.add_argument("-o", "--out", metavar="FILE", required=True, help="file to write; one that exists is replaced")
     parser.add_argument(
         "--alpha",
         metavar="X",
@@ -39,27 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="factor of the product (default: 1); a negative one as --alpha=-1e3",
     )
-    parser.add_argument(
-        "--beta", metavar="X", type=_number, default=0, help="factor of the matrix in --c (default: 0)"
-    )
+    parser.add_argument("--beta", metavar="X", type=_number, default=0, help="factor of the matrix in --c (default: 0)")
     parser.add_argument("--c", metavar="FILE", help="file of the matrix to add; needed unless beta is 0")
     for letter in "ab":
         parser.add_argument(
             f"--trans-{letter}", choices=("N", "T", "C", "R"), default="N", metavar="OP",
             help=f"{letter.upper()} as it is (N), transposed (T), conjugate transposed (C) or conjugated (R)",
         )  # fmt: skip
-    parser.add_argument(
-        "--dtype", metavar="TYPE", help="element type of the result (default: NumPy's promotion)"
-    )
+    parser.add_argument("--dtype", metavar="TYPE", help="element type of the result (default: NumPy's promotion)")
     parser.add_argument("--threads", metavar="N", type=int, help="at most so many threads")
     parser.add_argument("--plan", action="store_true", help="print the plan too")
     text = parser.add_argument_group("text files")
-    text.add_argument(
-        "--delimiter", metavar="D", help="comma, semicolon, tab, space or a character (default: guessed)"
-    )
-    text.add_argument(
-        "--skip-rows", metavar="N", type=int, default=0, help="lines of header to skip (default: 0)"
-    )
+    text.add_argument("--delimiter", metavar="D", help="comma, semicolon, tab, space or a character (default: guessed)")
+    text.add_argument("--skip-rows", metavar="N", type=int, default=0, help="lines of header to skip (default: 0)")
 
 
 def _number(text: str) -> complex | float | int:
@@ -118,18 +108,14 @@ def _print_rows(console: Console, rows: list[tuple[str, ...]]) -> None:
     """Print the files in columns, as wide as they need: a path is never cut."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        verbatim(
-            console, "  ".join(f"{word:<{width}}" for word, width in zip(row, widths, strict=True)).rstrip()
-        )
+        verbatim(console, "  ".join(f"{word:<{width}}" for word, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _dtype(text: str | None) -> np.dtype[Any] | None:
     try:
         dtype = np.dtype(text) if text else None
     except TypeError:
-        raise CommandError(
-            f"--dtype: expected a NumPy type of numbers, such as float32; got {text!r}"
-        ) from None
+        raise CommandError(f"--dtype: expected a NumPy type of numbers, such as float32; got {text!r}") from None
     if dtype is not None and dtype.kind not in "biufc":
         raise CommandError(f"--dtype: expected a NumPy type of numbers, such as float32; got {text!r}")
     return dtype
@@ -142,9 +128,7 @@ def _refuse_input_as_output(target: MatrixFile, inputs: list[MatrixFile]) -> Non
             raise target.error(f"is the file of {file.role} too; choose another name for the result")
 
 
-def _extents(
-    names: dict[str, MatrixFile], arrays: dict[str, Array], args: argparse.Namespace
-) -> tuple[int, int, int]:
+def _extents(names: dict[str, MatrixFile], arrays: dict[str, Array], args: argparse.Namespace) -> tuple[int, int, int]:
     """Return m, n, k; errors name the files."""
     shapes = {}
     for role, trans in (("A", args.trans_a), ("B", args.trans_b)):
@@ -182,9 +166,7 @@ def _prepare_code(a: Array, b: Array, options: dict[str, Any]) -> None:
     blisgemm.gemm(a[:side, :side], b[:side, :side], **{**options, "beta": 0})
 
 
-def _report(
-    args: argparse.Namespace, extents: tuple[int, int, int], dtype: Any, took: float, ready: float
-) -> str:
+def _report(args: argparse.Namespace, extents: tuple[int, int, int], dtype: Any, took: float, ready: float) -> str:
     m, n, k = extents
     left, right = _OPS[args.trans_a].format("A"), _OPS[args.trans_b].format("B")
     alpha = "" if args.alpha == 1 else f"{args.alpha} · "

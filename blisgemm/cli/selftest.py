@@ -30,9 +30,7 @@ _DTYPES = ("float32", "float64", "complex64", "complex128")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the number of threads to compare with one."""
-    parser.add_argument(
-        "--threads", type=int, metavar="N", help="compare one thread with so many (default: all)"
-    )
+    parser.add_argument("--threads", type=int, metavar="N", help="compare one thread with so many (default: all)")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -99,11 +97,7 @@ def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array
     dtype = np.dtype(dtype)
     low = 0 if dtype.kind == "u" else -4
     values = rng.integers(low, 5, shape)
-    return (
-        (values + 1j * rng.integers(-4, 5, shape)).astype(dtype)
-        if dtype.kind == "c"
-        else values.astype(dtype)
-    )
+    return (values + 1j * rng.integers(-4, 5, shape)).astype(dtype) if dtype.kind == "c" else values.astype(dtype)
 
 
 def _product(a: Array, b: Array) -> Array:
@@ -124,11 +118,7 @@ def _edges(dtype: str) -> Iterator[Case]:
 
     rng = np.random.default_rng(1)
     for path in ("direct", "packed"):
-        kernel = (
-            make_plan(2000, 2000, 2000, dtype).kernel
-            if path == "packed"
-            else make_plan(8, 8, 8, dtype).kernel
-        )
+        kernel = make_plan(2000, 2000, 2000, dtype).kernel if path == "packed" else make_plan(8, 8, 8, dtype).kernel
         if kernel is None:
             return
         blocking = (2 * kernel.mr, 2 * kernel.nr, 5)
@@ -139,9 +129,7 @@ def _edges(dtype: str) -> Iterator[Case]:
                     if path == "direct" and n == 1:  # one column: the library's own way
                         plan = None
                     else:
-                        plan = make_plan(
-                            m, n, k, dtype, kernel=kernel, blocking=blocking, path=path, threads=1
-                        )
+                        plan = make_plan(m, n, k, dtype, kernel=kernel, blocking=blocking, path=path, threads=1)
                     yield f"{path} {m} x {n} x {k}", gemm(a, b, plan=plan), _product(a, b)
     a, b = _draw(rng, (203, 310), dtype), _draw(rng, (310, 190), dtype)
     yield "203 x 190 x 310, the library's own plan", gemm(a, b, threads=1), _product(a, b)

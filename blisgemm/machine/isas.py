@@ -1,7 +1,8 @@
 """The vector instruction sets that a microkernel can be generated for.
 
 Knows: registers, lanes, features. Does not know: which of them this host has
-(``detect``). Called by ``detect``, ``known`` and the kernel catalog. One row per set; the order within an architecture is best first.
+(``detect``). Called by ``detect``, ``known`` and the kernel catalog. One row per set; within an
+architecture the best comes first.
 
 Source: Intel SDM vol. 1 ch. 13 to 15, Arm ARM (Advanced SIMD), LLVM's
 ``-mcpu`` tables for the feature names.

@@ -145,9 +145,7 @@ def _arch_of(text: str, default: str | None = None) -> str:
         return word
     if default is not None:
         return default
-    raise BlisgemmValueError(
-        f"triple: expected the architecture to be one of {', '.join(ARCHES)}; got {text!r}"
-    )
+    raise BlisgemmValueError(f"triple: expected the architecture to be one of {', '.join(ARCHES)}; got {text!r}")
 
 
 @lru_cache
@@ -204,9 +202,7 @@ def _count(lines: list[str], dialect: Dialect, spec: KernelSpec) -> tuple[int, K
         registers |= _registers(text, dialect)
     elements = lanes or calls
     steps = elements // (spec.mr * spec.nr * spec.chains)
-    return elements, KLoop(
-        tuple(lines), steps, fmas, loads, broadcasts, stacked, others, calls, len(registers)
-    )
+    return elements, KLoop(tuple(lines), steps, fmas, loads, broadcasts, stacked, others, calls, len(registers))
 
 
 def _fma_lanes(text: str, dialect: Dialect, spec: KernelSpec) -> int:

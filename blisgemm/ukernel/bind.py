@@ -186,7 +186,5 @@ def _lower_pack(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     function = emit_packer(builder.module, spec, getattr(spec, width_t.literal_value))
     x_data, x_strides = _array(context, builder, x_t, x)
     out_data, _ = _array(context, builder, out_t, out)
-    builder.call(
-        function, [_as_i64(builder, rows), _as_i64(builder, kc_cur), x_data, *x_strides, out_data]
-    )
+    builder.call(function, [_as_i64(builder, rows), _as_i64(builder, kc_cur), x_data, *x_strides, out_data])
     return context.get_dummy_value()

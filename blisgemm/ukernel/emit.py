@@ -209,7 +209,9 @@ class _Kernel:
         rows = [self.args["a"]]
         for i in range(1, spec.mr):  # generation loop
             exists = b.icmp_signed(">", self.args["m_cur"], I64(i))
-            rows.append(b.select(exists, at(b, self.args["a"], b.mul(self.args["rs_a"], I64(i))), rows[-1], name=f"a_row_{i}"))
+            rows.append(
+                b.select(exists, at(b, self.args["a"], b.mul(self.args["rs_a"], I64(i))), rows[-1], name=f"a_row_{i}")
+            )
         return rows
 
     def column_masks(self) -> list[ir.Value]:
@@ -237,7 +239,9 @@ class _Kernel:
             else:
                 vectors.append(masked_load(b, address, masks[v], self.vector, f"b_{v}"))
         if spec.planes == 1 or self.access.b_packed:
-            return [[vectors[plane * spec.row_vectors : (plane + 1) * spec.row_vectors]] for plane in range(spec.planes)]
+            return [
+                [vectors[plane * spec.row_vectors : (plane + 1) * spec.row_vectors]] for plane in range(spec.planes)
+            ]
         pairs = [uninterleave(b, vectors[2 * v], vectors[2 * v + 1], spec.lanes) for v in range(spec.row_vectors)]
         return [[[pair[plane] for pair in pairs]] for plane in range(2)]
 
@@ -262,7 +266,9 @@ class _Kernel:
                 keep_loads_here(b)
             address = at(b, rows[i], offset)
             align = self.real_bytes if packed else 1
-            scalars = [load(b, at(b, address, plane * plane_bytes), self.real, align=align) for plane in range(spec.planes)]
+            scalars = [
+                load(b, at(b, address, plane * plane_bytes), self.real, align=align) for plane in range(spec.planes)
+            ]
             return [broadcast(b, scalar, spec.lanes, f"a_{i}") for scalar in scalars]
 
         return element
@@ -359,7 +365,11 @@ class _Kernel:
                 if beta_zero:
                     value = b.fmul(alpha, s)
                 else:
-                    old = load(b, address, self.vector) if masks is None else masked_load(b, address, masks[v], self.vector)
+                    old = (
+                        load(b, address, self.vector)
+                        if masks is None
+                        else masked_load(b, address, masks[v], self.vector)
+                    )
                     value = self.emit_fma(alpha, s, b.fmul(beta, old))
                 if masks is None:
                     store(b, value, address)

@@ -7,6 +7,8 @@ code (NumPy has no fused multiply-add); on exact data they agree bit for bit.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,7 +16,7 @@ from .spec import KernelSpec
 
 __all__ = ["microkernel", "pack_micro_panel", "unpack_micro_panel"]
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 
 
 def pack_micro_panel(kernel: KernelSpec, width: str, rows: int, kc_cur: int, x: Array, out: Array) -> None:

@@ -109,9 +109,7 @@ def masked_load(b: ir.IRBuilder, address: ir.Value, mask: ir.Value, typ: ir.Vect
 
 def masked_store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, mask: ir.Value) -> None:
     """Emit a store of the lanes in ``mask``; the memory of the others isn't touched."""
-    f = _intrinsic(
-        b, f"llvm.masked.store.{_suffix(value.type)}.p0", ir.VoidType(), [value.type, PTR, I32, mask.type]
-    )
+    f = _intrinsic(b, f"llvm.masked.store.{_suffix(value.type)}.p0", ir.VoidType(), [value.type, PTR, I32, mask.type])
     b.call(f, [value, address, I32(1), mask])
 
 
@@ -175,8 +173,6 @@ def count_loop(b: ir.IRBuilder, count: ir.Value, carried: Sequence[ir.Value], st
         out.add_incoming(result, last)
         outs.append(out)
     return outs
-
-
 
 
 def add_target(function: ir.Function, llvm_cpu: str | None) -> None:

@@ -100,8 +100,7 @@ def expect_equal(got: Any, want: np.ndarray, case: str) -> None:
     if len(wrong):
         at = tuple(int(x) for x in wrong[0])
         raise AssertionError(
-            f"{case}: {len(wrong)} of {want.size} elements wrong, "
-            f"the first at {at}: expected {want[at]}, got {got[at]}"
+            f"{case}: {len(wrong)} of {want.size} elements wrong, the first at {at}: expected {want[at]}, got {got[at]}"
         )
 
 
@@ -166,8 +165,7 @@ def check_exact_products(gemm: Callable[..., Any], matmul: Callable[..., Any]) -
                 layout_a, layout_b = LAYOUTS[index % 6], LAYOUTS[(index // 2 + index) % 6]
                 layout_c = OUT_LAYOUTS[index % 4]
                 case = (
-                    f"{dtype.__name__} {m}x{n}x{k} trans {trans_a},{trans_b} "
-                    f"a {layout_a} b {layout_b} out {layout_c}"
+                    f"{dtype.__name__} {m}x{n}x{k} trans {trans_a},{trans_b} a {layout_a} b {layout_b} out {layout_c}"
                 )
                 op_a, op_b = draw(rng, (m, k), dtype), draw(rng, (k, n), dtype)
                 # op undoes itself, so that it also makes the array to store.

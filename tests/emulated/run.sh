@@ -63,7 +63,7 @@ check() {
     mkdir "$scratch/$cpu"
     # Two threads: enough to enter the parallel loops. BLAS, which only NumPy would use, needs none.
     env BLISGEMM_CACHE_DIR="$scratch/$cpu" NUMBA_CACHE_DIR="$scratch/$cpu" \
-        BLISGEMM_NUM_THREADS=2 OPENBLAS_NUM_THREADS=1 PYTHONNOUSERSITE=1 \
+        BLISGEMM_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONNOUSERSITE=1 \
         timeout --kill-after=10 "$limit_s" "$@" "$here/check.py" "$isa" || status=$?
     if [ "$status" = 0 ]; then
         echo "emulated: $cpu ok, $((SECONDS - begin)) s"
