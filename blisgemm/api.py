@@ -162,7 +162,7 @@ def explain(a: Any, b: Any, c: Any = None, **keywords: Any) -> str:
     if unknown:
         raise BlisgemmTypeError(f"{unknown[0]}: expected one of gemm's keywords; got an unknown one")
     threads, plan = keywords.pop("threads", None), keywords.pop("plan", None)
-    defaults = {"alpha": 1, "beta": 0, "out": None, "trans_a": False, "trans_b": False, "dtype": None}
+    defaults: dict[str, Any] = {"alpha": 1, "beta": 0, "out": None, "trans_a": False, "trans_b": False, "dtype": None}
     defaults |= {"acc_dtype": None, "casting": "same_kind", "order": "K"}
     prepared = _operands.prepare(a, b, c, **{**defaults, **keywords})
     natural = _plan_of(prepared, get_num_threads() if threads is None else check_threads(threads))

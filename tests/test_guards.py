@@ -98,7 +98,7 @@ def child(dtype: str) -> None:
     rng = np.random.default_rng(9)
     for case in [case for case in kernel_paths() if case[0].acc_dtype == dtype]:
         spec, path, threads = case
-        for turn in range(70):
+        for turn in range(50):
             tall = rng.integers(0, 3)  # a third each: edges of one tile, of few tiles, anything
             m = int(rng.integers(1, (spec.mr, 3 * spec.mr, 40)[tall] + 2))
             n = int(rng.integers(1, (spec.nr, 2 * spec.nr, 40)[tall] + 2))

@@ -217,6 +217,15 @@ def check_same_bits(gemm: Callable[..., Any]) -> Iterator[str]:
         yield dtype.__name__
 
 
+def check_threads(gemm: Callable[..., Any]) -> Iterator[str]:
+    """Two threads give the bits of one; one dtype, since parallel loops take long to compile here."""
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((150, 100)).astype(np.float32), rng.standard_normal((100, 160)).astype(np.float32)
+    if bits(gemm(a, b, threads=2)) != bits(gemm(a, b, threads=1)):
+        raise AssertionError("two threads: not the bits of one")
+    yield "float32"
+
+
 def check_golden() -> Iterator[str]:
     """Digests are those of every other machine."""
     import golden
@@ -271,6 +280,7 @@ def main(expected_isa: str) -> int:
     held = [
         report("zero rules", lambda: check_zero_rules(gemm)),
         report("exact products", lambda: check_exact_products(gemm, matmul)),
+        report("threads", lambda: check_threads(gemm)),
     ]
     if machine.isa.fma:
         held += [report("same bits", lambda: check_same_bits(gemm)), report("golden", check_golden)]
