@@ -14,7 +14,6 @@ from .errors import BlisgemmTypeError, BlisgemmValueError
 from .gufunc import NOT_GIVEN, general_matmul
 from .parallel import check_threads, get_num_threads
 from .plan import DIRECT_TERMS, Plan, choose_kernel, fast_lane_kc, numpy_plan
-from .ukernel.spec import SHORT_NAMES
 
 __all__ = ["explain", "gemm", "matmul"]
 
@@ -72,6 +71,11 @@ def gemm(
     """
     if epilogue is not None:
         raise BlisgemmTypeError(f"epilogue: expected None (fused epilogues aren't there yet); got {epilogue!r}")
+    plain = type(alpha) is type(beta) is int and alpha == 1 and beta == 0 and trans_a is trans_b is False
+    if plain and c is plan is threads is dtype is acc_dtype is None and order == "K" and casting == "same_kind":
+        result = _by_lane(a, b, out)
+        if result is not None:
+            return result
     limit = get_num_threads() if threads is None else check_threads(threads)
     prepared = _operands.prepare(a, b, c, alpha, beta, out, trans_a, trans_b, dtype, acc_dtype, casting, order)
     return _run(prepared, limit, plan)
@@ -91,7 +95,7 @@ def _run(prepared: _operands.Operands, limit: int, plan: Plan | None) -> Any:
 def _plan_of(prepared: _operands.Operands, limit: int) -> Plan:
     m, n, k = prepared.extents
     dtype = prepared.target.dtype
-    if dtype.name not in SHORT_NAMES:
+    if _operands.kernel_dtype(dtype) is None:
         return numpy_plan(m, n, k, dtype.name, f"dtype: {dtype.name} has no kernel yet, so NumPy multiplies it")
     from .driver import plan_operands
 
@@ -172,7 +176,7 @@ def explain(a: Any, b: Any, c: Any = None, **keywords: Any) -> str:
 
 # ---- matmul ------------------------------------------------------------------------------------------
 
-# dtype object -> (compiled fast lane, its kernel, kc_max); filled at the first product of a dtype
+# dtype object -> (compiled fast lane, its kernel, kc_max, dtype name); filled at the first product of a dtype
 _lanes: dict[Any, Any] = {}
 
 
@@ -180,14 +184,43 @@ def _open_lane(x1: Any, x2: Any) -> Any:
     """Return the lane for two operands met for the first time, or ``None`` if they aren't for it."""
     if not (type(x1) is type(x2) is _ndarray and x1.ndim == x2.ndim == 2 and x1.dtype is x2.dtype):
         return None
-    if x1.dtype.name not in SHORT_NAMES or not x1.dtype.isnative or x1.size * x2.shape[1] > DIRECT_TERMS:
+    name = _operands.kernel_dtype(x1.dtype)
+    if name is None:
         return None
     from .compiled import entry_point
 
-    kernel = choose_kernel(x1.dtype.name, "direct")[0]
-    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(x1.dtype.name))
+    kernel = choose_kernel(name, "direct")[0]
+    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(name), name)
     _lanes[x1.dtype] = lane
     return lane
+
+
+def _by_lane(x1: Any, x2: Any, out: Any) -> Any:
+    """Return ``x1 @ x2`` if all three are plain matrices of one dtype, else ``None``; nothing is written then.
+
+    All checks are done in compiled code, and a small product too.
+    """
+    try:
+        dt = x1.dtype
+        lane = _lanes.get(dt) or _open_lane(x1, x2)
+        if lane is None:
+            return None
+        code, kernel, kc_max, name = lane
+        if out is None:
+            if x1.ndim != 2:
+                return None
+            out = _empty((x1.shape[0], x2.shape[1]), dt)
+        state = code(kernel, kc_max, DIRECT_TERMS, x1, x2, out, _ndarray, dt)
+    except (AttributeError, IndexError, TypeError):
+        return None  # not arrays: the general way says so
+    if state == 1:  # entry.DONE
+        return out
+    if state == 2 and x2.shape[1] > 1:  # entry.PLAIN; a single column is computed transposed
+        from .driver import run_plain
+
+        run_plain(x1, x2, out, name, get_num_threads())
+        return out
+    return None
 
 
 def matmul(
@@ -219,21 +252,8 @@ def matmul(
         >>> blisgemm.matmul(np.ones((2, 3), np.float32), np.ones(3, np.float32))
         array([3., 3.], dtype=float32)
     """
-    # The fast lane: three plain matrices of one dtype, small; checked in compiled code. Everything
-    # else, and every error, takes the general way.
     if axes is NOT_GIVEN and dtype is None and order == "K" and casting == "same_kind":
-        try:
-            dt = x1.dtype
-            lane = _lanes.get(dt) or _open_lane(x1, x2)
-            if lane is not None:
-                code, kernel, kc_max = lane
-                if out is not None:
-                    if code(kernel, kc_max, DIRECT_TERMS, x1, x2, out, _ndarray, dt):
-                        return out
-                elif x1.ndim == 2:
-                    fresh = _empty((x1.shape[0], x2.shape[1]), dt)
-                    if code(kernel, kc_max, DIRECT_TERMS, x1, x2, fresh, _ndarray, dt):
-                        return fresh
-        except (AttributeError, IndexError, TypeError):
-            pass  # not arrays: the general way says so
+        result = _by_lane(x1, x2, out)
+        if result is not None:
+            return result
     return general_matmul(x1, x2, out, casting, order, dtype, subok, axes)

@@ -40,8 +40,8 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
         return (k, i, i, PyObject, PyObject, PyObject, PyObject, PyObject)
     scalar = numpy_support.from_dtype(np.dtype(kernel.acc_dtype))
     product = (scalar, PyObject, PyObject, scalar, PyObject, i)
-    if name == "run_direct":
-        return (k, i, *product)
+    if name.startswith("run_direct"):
+        return (k, i, types.UniTuple(i, 2), *product)
     if name.startswith("run_batch_direct"):
         return (k, i, i, *product)
     real = numpy_support.from_dtype(real_dtype(kernel))

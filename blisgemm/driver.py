@@ -6,6 +6,7 @@ arguments may be. Called by ``api``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -14,12 +15,12 @@ import numpy as np
 
 from .compiled import entry_point, real_dtype
 from .errors import BlisgemmValueError
-from .operands import Operands
+from .operands import Operands, kernel_dtype
 from .parallel import region
 from .plan import Plan, plan_for, wants_swap
 from .workspace import borrow
 
-__all__ = ["plan_operands", "run"]
+__all__ = ["plan_operands", "run", "run_plain"]
 
 Array = np.ndarray[Any, Any]
 
@@ -27,13 +28,13 @@ Array = np.ndarray[Any, Any]
 def plan_operands(operands: Operands, threads: int) -> Plan:
     """Return the plan for checked operands as they lie in memory."""
     m, n, k = operands.extents
-    batch = int(np.prod(operands.target.shape[:-2], dtype=np.int64))
+    batch = math.prod(operands.target.shape[:-2])
     if operands.alpha == 0 and m and n and batch:
         k = 0  # A and B are not read
     swapped = _is_swapped(operands.target)
     b = operands.a.swapaxes(-1, -2) if swapped else operands.b
     b_has_rows = b.strides[-1] == b.itemsize or b.shape[-1] == 1
-    return plan_for(m, n, k, operands.target.dtype.name, threads, b_has_rows, swapped, batch=batch)
+    return plan_for(m, n, k, kernel_dtype(operands.target.dtype), threads, b_has_rows, swapped, batch=batch)
 
 
 def _is_swapped(c: Array) -> bool:
@@ -65,6 +66,14 @@ def run(plan: Plan, operands: Operands) -> Array:
     if operands.out is not target:
         np.copyto(operands.out, target, casting="unsafe")
     return operands.out
+
+
+def run_plain(a: Array, b: Array, out: Array, dtype: str, threads: int) -> None:
+    """Compute ``out[:] = a @ b`` for matrices that the fast lane found plain: checked, not overlapping."""
+    plan = plan_for(a.shape[0], b.shape[1], a.shape[1], dtype, threads, b.strides[1] == b.itemsize)
+    kernel = plan.kernel
+    assert kernel is not None
+    _run_matrix(plan, a, b, out, kernel.one, kernel.zero, 0)
 
 
 def _scale(c: Array, beta: Any) -> None:
@@ -120,7 +129,9 @@ def _run_matrix(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta: Any,
     kernel, blocking = plan.kernel, plan.blocking
     assert kernel is not None and blocking is not None
     if plan.path == "direct":
-        entry_point("run_direct", kernel)(kernel, blocking.kc, alpha, a, b, beta, c, conj)
+        with region(plan.threads) as threads:
+            code = _serial_or_parallel("run_direct", kernel, threads)
+            code(kernel, blocking.kc, (plan.ic_ways, plan.jr_ways), alpha, a, b, beta, c, conj)
         return
     a_shape, b_shape = plan.packed_shapes
     with region(plan.threads) as threads, borrow(a_shape, b_shape, real_dtype(kernel)) as (a_pack, b_pack):

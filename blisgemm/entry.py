@@ -4,22 +4,22 @@ Knows: what a compiled call takes and returns. Does not know: why a path was cho
 errors say (``operands``). Called by ``driver`` (general products) and ``api`` (the fast lane).
 
 Arguments that are ndarrays come as bare object pointers (``ukernel.ndarray``): the caller has
-checked them, or the entry checks them itself and answers ``DECLINED``, upon which the general way
-is taken, which says what is wrong.
+checked them, or the entry checks them itself; what it declines takes the general way, which says what is
+wrong.
 """
 
 from numba import njit, prange
 
-from .loops import direct, five_loops
+from .loops import direct, five_loops, share
 from .ukernel.bind import inlined
 from .ukernel.ndarray import address, is_matrix, open_matrix, open_stack
 
 __all__ = [
-    "DECLINED", "DONE", "fast_lane", "run_batch_direct", "run_batch_direct_parallel", "run_batch_packed",
-    "run_batch_packed_parallel", "run_direct", "run_packed", "run_packed_parallel",
+    "DECLINED", "DONE", "PLAIN", "fast_lane", "run_batch_direct", "run_batch_direct_parallel", "run_batch_packed",
+    "run_batch_packed_parallel", "run_direct", "run_direct_parallel", "run_packed", "run_packed_parallel",
 ]  # fmt: skip
 
-DONE, DECLINED = 1, 0
+DECLINED, DONE, PLAIN = 0, 1, 2
 
 # Only what the text marks with prange runs in parallel; Numba invents nothing.
 PARALLEL = {
@@ -52,15 +52,16 @@ def overlap(x, y):
 
 @njit
 def fast_lane(kernel, kc_max, work_limit, a_object, b_object, out_object, ndarray_type, descr):
-    """Do ``out[:] = a @ b`` if all three are plain small matrices of one dtype; else decline.
+    """Do ``out[:] = a @ b`` if all three are plain matrices of one dtype and small; else say what they are.
 
     Args:
-        kc_max: the largest k that is one kc block; larger is declined.
+        kc_max: the largest k that is one kc block; larger is not done here.
         work_limit: the largest m * n * k that the direct path is meant for.
         ndarray_type, descr: numpy.ndarray and the dtype object that all three must have.
 
     Returns:
-        DONE or DECLINED; when declined nothing was written.
+        DONE; PLAIN: not done, but checked: plain matrices that fit, no overlap, rows of out with unit column
+        stride; or DECLINED. Unless DONE nothing was written.
     """
     if not (
         is_matrix(a_object, ndarray_type, descr, 2, False)
@@ -70,25 +71,27 @@ def fast_lane(kernel, kc_max, work_limit, a_object, b_object, out_object, ndarra
         return DECLINED
     a, b, out = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, out_object)
     (m, k), n = a.shape, b.shape[1]
-    if b.shape[0] != k or out.shape[0] != m or out.shape[1] != n or m * n * k == 0 or m * n * k > work_limit:
+    if b.shape[0] != k or out.shape[0] != m or out.shape[1] != n or m * n * k == 0:
         return DECLINED
-    if k > kc_max or b.strides[1] != b.itemsize or out.strides[1] != out.itemsize:
-        return DECLINED
-    if m > 1 and abs(out.strides[0]) < n * out.itemsize:  # rows of out that overlap each other
-        return DECLINED
+    if out.strides[1] != out.itemsize or (m > 1 and abs(out.strides[0]) < n * out.itemsize):
+        return DECLINED  # columns, or rows that overlap each other
     if overlap(a, out) or overlap(b, out):
         return DECLINED
+    if m * n * k > work_limit or k > kc_max or b.strides[1] != b.itemsize:
+        return PLAIN
     direct(kernel, kc_max, kernel.one, a, b, kernel.zero, out, 0)
     return DONE
 
 
-@njit(nogil=True)
-def run_direct(kernel, kc, alpha, a_object, b_object, beta, c_object, conj):
-    """Run ``loops.direct`` on three checked 2-D arrays."""
-    direct(
-        kernel, kc, alpha, open_matrix(kernel, a_object), open_matrix(kernel, b_object),
-        beta, open_matrix(kernel, c_object), conj,
-    )  # fmt: skip
+def _direct(kernel, kc, ways, alpha, a_object, b_object, beta, c_object, conj):
+    """Run ``loops.direct`` on three checked 2-D arrays, on ``ways[0] * ways[1]`` threads."""
+    a, b, c = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, c_object)
+    m, n = c.shape
+    ic_ways, jr_ways = ways
+    for t in prange(ic_ways * jr_ways):
+        i0, i1 = share(m, kernel.mr, t // jr_ways, ic_ways)
+        j0, j1 = share(n, kernel.nr, t % jr_ways, jr_ways)
+        direct(kernel, kc, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
 
 
 def _packed(kernel, blocking, ways, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack):
@@ -120,6 +123,8 @@ def _batch_packed(kernel, blocking, parts, alpha, a_object, b_object, beta, c_ob
             )  # fmt: skip
 
 
+run_direct = njit(nogil=True)(_direct)
+run_direct_parallel = njit(nogil=True, parallel=PARALLEL)(_direct)
 run_packed = njit(nogil=True)(_packed)
 run_packed_parallel = njit(nogil=True, parallel=PARALLEL)(_packed)
 run_batch_direct = njit(nogil=True)(_batch_direct)

@@ -14,10 +14,11 @@ from .errors import BlisgemmTypeError, BlisgemmValueError
 from .operands import (
     Array,
     Operands,
+    broadcast_batch,
     check_casting,
     check_out,
     fresh_out,
-    has_kernel,
+    kernel_dtype,
     loop_dtype,
     product_operands,
     refuse_masked,
@@ -49,7 +50,7 @@ def general_matmul(x1: Any, x2: Any, out: Any, casting: str, order: str, dtype: 
         if array.ndim == 0:
             raise BlisgemmValueError(f"{name}: expected at least 1 dimension; got a scalar (multiply with * instead)")
     sums = loop_dtype(a, b, dtype, casting, names=("x1", "x2"))
-    if not has_kernel(sums):
+    if kernel_dtype(sums) is None:
         return np.matmul(x1, x2, out=out, **_set_only(keywords))  # type: ignore[call-overload]
     result = _product(a, b, out, sums, casting, order, axes)
     if out is not None:
@@ -92,7 +93,7 @@ def _product(
             f"x2: expected {k} rows, as x1 has {k} columns (shape {a.shape}); got {b2.shape[-2]} (shape {b.shape})"
         )
     try:
-        batch = np.broadcast_shapes(a2.shape[:-2], b2.shape[:-2])
+        batch = broadcast_batch(a2.shape[:-2], b2.shape[:-2])
     except ValueError:
         raise BlisgemmValueError(
             f"x2: expected leading dimensions that broadcast with x1's {a2.shape[:-2]}; got {b2.shape[:-2]}"

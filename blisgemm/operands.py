@@ -10,7 +10,7 @@ odd bytes, are read as they lie.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Number
 from typing import Any
 
@@ -20,7 +20,7 @@ from .errors import BlisgemmTypeError, BlisgemmValueError
 from .ukernel.spec import SHORT_NAMES
 
 __all__ = [
-    "Operands", "check_casting", "check_out", "fresh_out", "has_kernel", "loop_dtype", "prepare", "product_operands",
+    "Operands", "check_casting", "check_out", "fresh_out", "kernel_dtype", "loop_dtype", "prepare", "product_operands",
     "refuse_foreign", "refuse_masked", "scalar_of", "sum_dtype",
 ]  # fmt: skip
 
@@ -134,6 +134,8 @@ def scalar_of(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     Raises:
         BlisgemmTypeError: not a number, or complex where the product is real.
     """
+    if type(value) is int or (type(value) is float and dtype.kind in "fc"):
+        return dtype.type(value)
     array = np.asarray(value)
     if array.ndim != 0 or array.dtype.kind not in "biufcO" or not isinstance(array[()], (Number, np.generic)):
         raise BlisgemmTypeError(f"{name}: expected a number; got {value!r}")
@@ -232,7 +234,7 @@ def prepare(
             f"b: expected op(b) with {k} rows, as op(a) is {m} x {k}; got {b_view.shape[-2]} x {n}"
         )
     try:
-        batch = np.broadcast_shapes(a_view.shape[:-2], b_view.shape[:-2])
+        batch = broadcast_batch(a_view.shape[:-2], b_view.shape[:-2])
     except ValueError:
         raise BlisgemmValueError(
             f"b: expected batch dimensions that broadcast with a's {a_view.shape[:-2]}; got {b_view.shape[:-2]}"
@@ -270,7 +272,7 @@ def prepare(
     source = None
     if beta != 0 and not (plain.target is result and c_array is not None and _same_memory(c_array, result)):
         source = c_array
-    return replace(plain, source=source, alpha=alpha, beta=beta, conj=conj)
+    return Operands(plain.a, plain.b, plain.target, result, source, alpha, beta, conj, plain.notes)
 
 
 def product_operands(a: Array, b: Array, out: Array, sums: np.dtype[Any], *, fresh: bool) -> Operands:
@@ -297,6 +299,11 @@ def product_operands(a: Array, b: Array, out: Array, sums: np.dtype[Any], *, fre
     return Operands(a_read, b_read, target, out, None, sums.type(1), sums.type(0), 0, tuple(notes))
 
 
+def broadcast_batch(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the common batch shape; ValueError if there is none."""
+    return x if x == y else np.broadcast_shapes(x, y)
+
+
 def _same_memory(x: Array, y: Array) -> bool:
     """Whether x and y are the same elements."""
     return x is y or (
@@ -305,6 +312,9 @@ def _same_memory(x: Array, y: Array) -> bool:
     )  # fmt: skip
 
 
-def has_kernel(dtype: np.dtype[Any]) -> bool:
-    """Whether the library has kernels for this dtype."""
-    return dtype.name in SHORT_NAMES
+_KERNEL_DTYPES = {np.dtype(name): name for name in SHORT_NAMES}
+
+
+def kernel_dtype(dtype: np.dtype[Any]) -> str | None:
+    """Return the name of a dtype that the library has kernels for, else ``None`` (``dtype.name`` takes 2 us)."""
+    return _KERNEL_DTYPES.get(dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,9 +37,15 @@ __all__ = [
 
 PATHS = ("empty", "scale", "direct", "packed", "numpy")
 
-# Largest m * n * k for which packing doesn't pay. OpenBLAS's small-matrix kernels: 100^3
-# (kernel/x86_64/sgemm_small_kernel_permit_skylakex.c); here the direct path won up to 128^3 (bench/small.py, Zen 4).
+# Largest m * n * k that the fast lane does at once, on the calling thread: at most 40 us. OpenBLAS's small-matrix
+# kernels: 100^3 (kernel/x86_64/sgemm_small_kernel_permit_skylakex.c); here direct won up to 128^3 and more on every
+# set (bench/small.py, Zen 4, 2026-11-30).
 DIRECT_TERMS = 128**3
+
+# Share of L2 that B may take on the direct path, by vector set. AVX-512 (8 rows at once, 48 or 24 columns): direct was
+# 3 to 15 % faster than packed while B fit (f32 to n = 512, f64 to 360); AVX2 (4 rows: B is read twice as often, and
+# wider tiles run out of address registers): only up to n = 160 (same machine and day).
+DIRECT_SHARE_OF_L2 = {"avx512": 1.0, "avx2": 1 / 8}
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ class Plan:
             return "the same on every machine, path, kernel, layout and number of threads"
         return "NumPy's own" if self.path == "numpy" else "exact"
 
-    @property
+    @cached_property
     def packed_shapes(self) -> tuple[tuple[int, int, int], tuple[int, int]]:
         """Shapes, in reals, of the packed blocks of A (one per thread) and of a packed panel of B."""
         kernel, blocking = self.kernel, self.blocking
@@ -164,7 +170,7 @@ def _runnable(spec: KernelSpec) -> KernelSpec:
 
 
 def choose_kernel(dtype: str, role: str) -> tuple[KernelSpec, str]:
-    """Return the kernel for a dtype in a role (``packed`` or ``direct``) on this machine, and why."""
+    """Return the kernel for a dtype in a role of ``catalog.ROLES`` on this machine, and why."""
     forced = _forced_kernel()
     if forced is not None and forced.acc_dtype == dtype:
         return forced, f"kernel: BLISGEMM_KERNEL names {forced.name}"
@@ -281,19 +287,23 @@ def plan_for(
         return replace(plan, path="scale", reasons=("path: k = 0, so the result is beta * C",))
     if swapped:
         m, n = n, m
-    path, why = (path, "path: as asked for") if path else _choose_path(m, n, k, dtype, b_has_rows)
+    role = path or "packed"
+    why = "path: as asked for"
+    if path is None:
+        role, why = _choose_role(machine, m, n, k, dtype, b_has_rows)
+        path = "packed" if role == "packed" else "direct"
     if path == "direct" and not b_has_rows:
         raise BlisgemmValueError("path: the direct path needs rows of B with unit column stride; use 'packed'")
-    spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, path)
+    spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, role)
     useful = useful_threads(m * n * k * batch, threads)
     batch_ways = min(useful, batch) if batch > 1 and (path == "direct" or batch >= useful) else 1
     reasons = [why, why_kernel]
     if batch_ways > 1:
         reasons.append(f"threads: {batch_ways} over the {batch} items of the batch")
     ic_ways, jr_ways = 1, 1
+    if batch_ways == 1 and batch * (path == "direct") <= 1:
+        ic_ways, jr_ways = choose_ways(m, n, spec.mr, spec.nr, useful_threads(m * n * k, threads))
     if path == "packed":
-        if batch_ways == 1:
-            ic_ways, jr_ways = choose_ways(m, n, spec.mr, spec.nr, useful_threads(m * n * k, threads))
         chosen = choose_blocking(machine, spec, m, n, k, ic_ways, jr_ways)
         if m <= spec.mr:
             chosen = _stream_b(machine, spec, chosen, k)
@@ -320,18 +330,26 @@ def _stream_b(machine: Machine, spec: KernelSpec, chosen: Blocking, k: int) -> B
     return replace(chosen, nc=nc, reasons=(*chosen.reasons, reason))
 
 
-def _choose_path(m: int, n: int, k: int, dtype: str, b_has_rows: bool) -> tuple[str, str]:
+def _choose_role(machine: Machine, m: int, n: int, k: int, dtype: str, b_has_rows: bool) -> tuple[str, str]:
+    """Return the kernel's role, ``packed`` or one of the direct ones, and why."""
     if not b_has_rows:
         return "packed", "path: B's columns are strided, so vectors of it must be packed"
     if m * n * k <= DIRECT_TERMS:
         return "direct", f"path: m n k = {m * n * k:,} <= {DIRECT_TERMS:,}, too little work to repay packing"
-    rows = choose_kernel(dtype, "direct")[0].mr
-    if m <= rows:
+    small, wide = choose_kernel(dtype, "direct")[0], choose_kernel(dtype, "wide")[0]
+    if m <= small.mr:
+        return "direct", f"path: {m} rows use each element of B once, so packing it would be a copy for nothing"
+    b_bytes, l2_bytes = k * n * wide.itemsize, machine.l2.size_bytes // machine.l2.cores
+    room = int(l2_bytes * DIRECT_SHARE_OF_L2.get(machine.isa.name, 0))
+    if b_bytes <= room:
         return (
-            "direct",
-            f"path: {m} rows, so each element of B is used once or twice and packing it is a copy for nothing",
+            "wide",
+            f"path: B's {b_bytes // 1024:,} KiB stay in L2 ({room // 1024:,} KiB used so), where packing gains nothing",
         )
-    return "packed", f"path: m n k = {m * n * k:,} > {DIRECT_TERMS:,}, enough work to repay packing"
+    return (
+        "packed",
+        f"path: B's {b_bytes // 1024:,} KiB don't fit the {room // 1024:,} KiB of L2 that the direct path may use",
+    )
 
 
 def fast_lane_kc(dtype: str) -> int:

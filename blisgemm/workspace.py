@@ -24,8 +24,33 @@ PAGE_BYTES = 4096
 # Kept between calls at most: room for a few concurrent calls of the largest documented workspace.
 KEPT_BYTES = 256 * 1024 * 1024
 
+Key = tuple[tuple[int, ...], tuple[int, ...], "np.dtype[Any]"]
+
+
+class _Piece:
+    """A page-aligned stretch of bytes, with the arrays that were last carved from it."""
+
+    def __init__(self, size: int) -> None:
+        raw = np.empty(size + PAGE_BYTES, np.uint8)
+        start = -raw.ctypes.data % PAGE_BYTES
+        self.bytes = raw[start : start + size]
+        self.nbytes = size
+        self.key: Key | None = None
+        self.arrays: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+
+    def carve(self, key: Key) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the two arrays of ``key`` = (a_shape, b_shape, dtype), each starting on a page."""
+        if self.key != key:
+            a_shape, b_shape, dtype = key
+            a_bytes, b_bytes = (math.prod(shape) * dtype.itemsize for shape in (a_shape, b_shape))
+            start = _pages(a_bytes)
+            a, b = self.bytes[:a_bytes].view(dtype), self.bytes[start : start + b_bytes].view(dtype)
+            self.arrays, self.key = (a.reshape(a_shape), b.reshape(b_shape)), key
+        return self.arrays
+
+
 _lock = threading.Lock()
-_free: list[np.ndarray[Any, Any]] = []
+_free: list[_Piece] = []
 
 
 def _pages(count: int) -> int:
@@ -37,34 +62,27 @@ def buffer_bytes(a_bytes: int, b_bytes: int) -> int:
     return _pages(a_bytes) + _pages(b_bytes)
 
 
-def _allocate(size: int) -> np.ndarray[Any, Any]:
-    raw = np.empty(size + PAGE_BYTES, np.uint8)
-    start = -raw.ctypes.data % PAGE_BYTES
-    return raw[start : start + size]
-
-
 @contextlib.contextmanager
 def borrow(
     a_shape: tuple[int, ...], b_shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """Lend two arrays of these shapes, each starting on a page. The contents are whatever was left there."""
-    a_bytes, b_bytes = (math.prod(shape) * dtype.itemsize for shape in (a_shape, b_shape))
-    size = buffer_bytes(a_bytes, b_bytes)
-    piece = None
+    key = (a_shape, b_shape, dtype)
     with _lock:
-        fitting = [i for i, p in enumerate(_free) if p.nbytes >= size]
-        if fitting:
-            piece = _free.pop(min(fitting, key=lambda i: _free[i].nbytes))
-        elif _free:  # too small for this call: let it go rather than hold both
-            _free.pop()
+        piece = next((p for p in _free if p.key == key), None)
+        if piece is None:
+            size = buffer_bytes(*(math.prod(shape) * dtype.itemsize for shape in (a_shape, b_shape)))
+            fitting = [p for p in _free if p.nbytes >= size]
+            if fitting:
+                piece = min(fitting, key=lambda p: p.nbytes)
+            elif _free:  # too small for this call: let it go rather than hold both
+                _free.pop()
+        if piece is not None:
+            _free.remove(piece)
     if piece is None:
-        piece = _allocate(size)
-    start = size - _pages(b_bytes)
+        piece = _Piece(size)
     try:
-        yield (
-            piece[:a_bytes].view(dtype).reshape(a_shape),
-            piece[start : start + b_bytes].view(dtype).reshape(b_shape),
-        )
+        yield piece.carve(key)
     finally:
         with _lock:
             if piece.nbytes + sum(p.nbytes for p in _free) <= KEPT_BYTES:

@@ -113,6 +113,19 @@ def test_out_of_a_batch_in_any_memory(dtype: str, shape: tuple[int, int, int]) -
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_batch_dimensions_that_run_backwards_together(dtype: str) -> None:
+    a, b = numbers(2, 3, 4, 5, dtype=dtype), numbers(2, 3, 5, 6, dtype=dtype, seed=1)
+    want = np.matmul(a, b)
+    backwards = [np.ascontiguousarray(x[::-1, ::-1])[::-1, ::-1] for x in (a, b)]
+    base = np.full((4, 3, 4, 6), 77, dtype)
+    for out in (base[3:1:-1, ::-1], base[1:3], np.ascontiguousarray(want)):
+        expect_equal(blisgemm.gemm(*backwards, out=out), want)
+        expect_equal(blisgemm.matmul(a, backwards[1], out=out), want)
+        expect_equal(blisgemm.matmul(backwards[0], b), want)
+    assert (base[0] == 77).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_c_broadcasts_over_the_batch_and_is_not_changed(dtype: str) -> None:
     a, b = numbers(4, 3, 5, dtype=dtype), numbers(4, 5, 2, dtype=dtype, seed=1)
     for shape in ((3, 2), (4, 3, 2), (1, 3, 2), (2,), (3, 1), ()):

@@ -176,10 +176,10 @@ def test_the_callers_own_numba_thread_mask_is_a_limit_and_is_restored() -> None:
     before = numba.get_num_threads()
     a = np.ones((300, 300), np.float32)
     try:
-        for mask in (1, 2):
+        for mask, threads in ((1, 4), (2, 4), (3, 2), (4, 2)):
             numba.set_num_threads(mask)
-            assert (blisgemm.gemm(a, a, threads=4) == 300).all()
-            assert numba.get_num_threads() == mask
+            assert (blisgemm.gemm(a, a, threads=threads) == 300).all()
+            assert numba.get_num_threads() == mask, f"a product on {threads} threads changed the mask {mask}"
     finally:
         numba.set_num_threads(before)
 
