@@ -290,8 +290,7 @@ def plan_for(
     role = path or "packed"
     why = "path: as asked for"
     if path is None:
-        role, why = _choose_role(machine, m, n, k, dtype, b_has_rows)
-        path = "packed" if role == "packed" else "direct"
+        path, role, why = _choose_role(machine, m, n, k, dtype, b_has_rows)
     if path == "direct" and not b_has_rows:
         raise BlisgemmValueError("path: the direct path needs rows of B with unit column stride; use 'packed'")
     spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, role)
@@ -301,7 +300,7 @@ def plan_for(
     if batch_ways > 1:
         reasons.append(f"threads: {batch_ways} over the {batch} items of the batch")
     ic_ways, jr_ways = 1, 1
-    if batch_ways == 1 and batch * (path == "direct") <= 1:
+    if (path == "packed" and batch_ways == 1) or (path == "direct" and batch == 1 and m * n * k > DIRECT_TERMS):
         ic_ways, jr_ways = choose_ways(m, n, spec.mr, spec.nr, useful_threads(m * n * k, threads))
     if path == "packed":
         chosen = choose_blocking(machine, spec, m, n, k, ic_ways, jr_ways)
@@ -330,26 +329,34 @@ def _stream_b(machine: Machine, spec: KernelSpec, chosen: Blocking, k: int) -> B
     return replace(chosen, nc=nc, reasons=(*chosen.reasons, reason))
 
 
-def _choose_role(machine: Machine, m: int, n: int, k: int, dtype: str, b_has_rows: bool) -> tuple[str, str]:
-    """Return the kernel's role, ``packed`` or one of the direct ones, and why."""
+def _choose_role(machine: Machine, m: int, n: int, k: int, dtype: str, b_has_rows: bool) -> tuple[str, str, str]:
+    """Return (path, the kernel's role, why)."""
+    small, wide, row = (choose_kernel(dtype, role)[0] for role in ("direct", "wide", "row"))
     if not b_has_rows:
-        return "packed", "path: B's columns are strided, so vectors of it must be packed"
+        why = "path: B's columns are strided, so vectors of it must be packed"
+        return "packed", "row" if m <= row.mr else "packed", why
     if m * n * k <= DIRECT_TERMS:
-        return "direct", f"path: m n k = {m * n * k:,} <= {DIRECT_TERMS:,}, too little work to repay packing"
-    small, wide = choose_kernel(dtype, "direct")[0], choose_kernel(dtype, "wide")[0]
-    if m <= small.mr:
-        return "direct", f"path: {m} rows use each element of B once, so packing it would be a copy for nothing"
+        return "direct", "direct", f"path: m n k = {m * n * k:,} <= {DIRECT_TERMS:,}, too little work to repay packing"
+    if m <= max(small.mr, row.mr):
+        why = f"path: {m} rows use each element of B once, so packing it would be a copy for nothing"
+        return "direct", "row" if m <= row.mr else "wide", why
+    if n <= small.nr:
+        return (
+            "direct",
+            "direct",
+            f"path: {n} columns use each element of A once, so packing it would be a copy for nothing",
+        )
     b_bytes, l2_bytes = k * n * wide.itemsize, machine.l2.size_bytes // machine.l2.cores
     room = int(l2_bytes * DIRECT_SHARE_OF_L2.get(machine.isa.name, 0))
     if b_bytes <= room:
-        return (
-            "wide",
-            f"path: B's {b_bytes // 1024:,} KiB stay in L2 ({room // 1024:,} KiB used so), where packing gains nothing",
+        why = (
+            f"path: B's {b_bytes // 1024:,} KiB stay in L2 ({room // 1024:,} KiB used so), where packing gains nothing"
         )
-    return (
-        "packed",
-        f"path: B's {b_bytes // 1024:,} KiB don't fit the {room // 1024:,} KiB of L2 that the direct path may use",
-    )
+        # padding columns to whole tiles may cost more than the wide tile gains
+        padded_small, padded_wide = (-(-n // spec.nr) * spec.nr for spec in (small, wide))
+        return "direct", "wide" if padded_wide <= 1.04 * padded_small else "direct", why
+    why = f"path: B's {b_bytes // 1024:,} KiB don't fit the {room // 1024:,} KiB of L2 that the direct path may use"
+    return "packed", "packed", why
 
 
 def fast_lane_kc(dtype: str) -> int:

@@ -33,7 +33,8 @@ os.environ.setdefault("NUMBA_NUM_THREADS", str(max(4, os.cpu_count() or 1)))
 _SLOW = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("dev", deadline=None, suppress_health_check=_SLOW, max_examples=60)
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True, database=None)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 
 _MANY = 400  # tests: a session that needs about every kernel

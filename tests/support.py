@@ -55,11 +55,10 @@ def kernel_paths() -> list[tuple[KernelSpec, str, int]]:
     """
     found = []
     for dtype in DTYPES:
-        chosen = chosen_kernel(dtype)
-        for spec in kernels_here(dtype):
-            found += [(spec, "direct", 1), (spec, "packed", 1)]
-            if spec == chosen:
-                found += [(spec, "packed", 2), (spec, "packed", 4)]
+        chosen = {"packed": chosen_kernel(dtype), "direct": blisgemm.make_plan(150, 150, 150, dtype).kernel}
+        for path in chosen:
+            found += [(spec, path, 1) for spec in kernels_here(dtype)]
+            found += [(spec, path, threads) for spec in [chosen[path]] if spec for threads in (2, 4)]
     return found
 
 
@@ -76,7 +75,7 @@ def tiny_plan(spec: KernelSpec, path: str, threads: int, m: int, n: int, k: int)
     """
     blocking = (2 * spec.mr, 2 * spec.nr, 3)
     plan = blisgemm.make_plan(m, n, k, spec.acc_dtype, kernel=spec, blocking=blocking, path=path, threads=1)
-    if threads > 1 and plan.path == "packed":
+    if threads > 1 and plan.path in ("direct", "packed"):
         ways = {2: (2, 1) if (m + n) % 2 else (1, 2), 4: (2, 2)}[threads]
         plan = replace(plan, ic_ways=ways[0], jr_ways=ways[1])
         assert plan.threads == threads

@@ -221,3 +221,60 @@ def test_gemm_of_float16_sums_in_float32_and_rounds_once() -> None:
         rng.integers(-3, 4, (1500, 4)).astype(np.float16),
     )
     expect_equal(blisgemm.gemm(a, b), (a.astype(np.int64) @ b.astype(np.int64)).astype(np.float16))
+
+
+def test_acc_dtype_is_the_dtype_of_the_sums_and_dtype_that_of_the_result() -> None:
+    a = np.array([[2.0**24, 1, -(2.0**24)]], np.float32)  # 2**24 + 1 is no float32
+    ones = np.ones((3, 1), np.float32)
+    in_float32 = blisgemm.gemm(a, ones)
+    expect_equal(in_float32, np.zeros((1, 1), np.float32))
+    expect_equal(blisgemm.gemm(a, ones, acc_dtype=np.float64), np.ones((1, 1), np.float32))
+    expect_equal(blisgemm.gemm(a, ones, dtype=np.float64), np.ones((1, 1), np.float64))
+    out = np.zeros((1, 1), np.float64)
+    assert blisgemm.gemm(a, ones, out=out) is out
+    assert out == 0, "out doesn't choose the dtype of the sums"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32", "int64", "uint16", "bool", "longdouble", "object"])
+def test_gemm_of_dtypes_without_a_kernel_follows_the_same_formula_and_zero_rules(dtype: str) -> None:
+    rng = seed(dtype)
+    a, b, c = (rng.integers(0, 2, shape).astype(dtype) for shape in ((5, 3), (3, 4), (5, 4)))
+    product = np.matmul(a, b)
+    expect_equal(blisgemm.gemm(a, b), product, blisgemm.explain(a, b))
+    assert "numpy" in blisgemm.explain(a, b) or dtype == "float16", "a fallback is visible in the plan"
+    if dtype == "bool":
+        return
+    alpha, beta = np.dtype(dtype).type(2), np.dtype(dtype).type(3)
+    if dtype == "object":
+        alpha, beta = 2, 3
+    expect_equal(blisgemm.gemm(a, b, c, alpha=2, beta=3), alpha * product + beta * c)
+    expect_equal(blisgemm.gemm(a.T, b.T, c, alpha=2, beta=3, trans_a=True, trans_b=True), alpha * product + beta * c)
+    expect_equal(blisgemm.gemm(a, b, c, alpha=0, beta=3), beta * c)
+    expect_equal(blisgemm.gemm(a[:, :0], b[:0], c, beta=3), beta * c)
+    if np.dtype(dtype).kind == "f":
+        nan = np.full_like(c, np.nan)
+        expect_equal(blisgemm.gemm(a, b, nan, beta=-0.0, out=nan), product)
+        expect_equal(blisgemm.gemm(np.full_like(a, np.nan), b, c, alpha=0, beta=3), beta * c)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [6, 150])
+def test_c_and_out_may_overlap_in_every_way(dtype: str, n: int) -> None:
+    rng = seed(f"overlap {n}")
+    base, a, b = draw(rng, (2 * n, n), dtype), draw(rng, (n, n), dtype), draw(rng, (n, n), dtype)
+    cases = {
+        "out is c": lambda x: (a, b, x[:n], x[:n]),
+        "out is c transposed": lambda x: (a, b, x[:n].T, x[:n]),
+        "out starts a row after c": lambda x: (a, b, x[:n], x[1 : n + 1]),
+        "out starts a row before c": lambda x: (a, b, x[1 : n + 1], x[:n]),
+        "out is c backwards": lambda x: (a, b, x[:n], x[:n][::-1]),
+        "all of them are one": lambda x: (x[:n], x[:n], x[:n], x[:n]),
+        "a is out, c another": lambda x: (x[:n], b, x[n:], x[:n]),
+        "b is out and c": lambda x: (a, x[:n], x[:n], x[:n]),
+        "c is one row of out": lambda x: (a, b, x[2], x[:n]),
+    }
+    for name, build in cases.items():
+        left, right, c, out = build(base.copy())
+        want = exact_gemm(left, right, np.broadcast_to(c, out.shape), 2, -1)
+        assert blisgemm.gemm(left, right, c, alpha=2, beta=-1, out=out) is out
+        expect_equal(out, want, blisgemm.explain(left, right), name)

@@ -26,7 +26,7 @@ def square_plan(**keywords: Any) -> Any:
 
 
 # name: (arguments, keywords, class, words of the message: the argument first, then what came)
-CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], tuple[str, ...]]] = {
+CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Any, tuple[str, ...]]] = {
     "inner extents differ": ((A, np.ones((6, 5))), {}, ValueError, ("b", "4", "6")),
     "inner extents differ, transposed": ((A, B), {"trans_a": True}, ValueError, ("b", "3", "4")),
     "a is a vector": ((np.ones(4), B), {}, ValueError, ("a", "(4,)")),
@@ -59,6 +59,18 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], tuple[s
         {"alpha": 0.5},
         TypeError,
         ("alpha", "0.5"),
+    ),
+    "alpha beyond the integers of the product": (
+        (A.astype("i4"), B.astype("i4")),
+        {"alpha": 2**40},
+        (TypeError, ValueError),
+        ("alpha", str(2**40)),
+    ),
+    "alpha not in the range of the sums of bytes": (
+        (A.astype("i1"), B.astype("i1")),
+        {"alpha": np.int64(2**40)},
+        (TypeError, ValueError),
+        ("alpha", str(2**40)),
     ),
     "trans_a unknown": ((A, B), {"trans_a": "H"}, ValueError, ("trans_a", "'H'")),
     "trans_b unknown": ((A, B), {"trans_b": 2}, ValueError, ("trans_b", "2")),
@@ -206,7 +218,7 @@ def test_a_plan_that_names_more_than_it_may_is_harmless() -> None:
     assert (blisgemm.gemm(np.eye(4), np.full((4, 4), 3.0), plan=plan) == 3).all()
 
 
-PLANS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], tuple[str, ...]]] = {
+PLANS: dict[str, tuple[tuple[Any, ...], dict[str, Any], Any, tuple[str, ...]]] = {
     "m negative": ((-1, 2, 3), {}, ValueError, ("m", "-1")),
     "n no integer": ((1, 2.5, 3), {}, TypeError, ("n", "2.5")),
     "k a string": ((1, 2, "3"), {}, TypeError, ("k", "'3'")),

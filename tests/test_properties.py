@@ -67,11 +67,13 @@ def views(draw_: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     reach = [max(1, extent) * abs(step) for extent, step in zip(extents, steps, strict=True)]
     stored = [reach[axis] for axis in order]
     rng = np.random.default_rng(draw_(seeds))
-    values = draw(rng, stored, np.int64 if dtype.hasobject else dtype.newbyteorder("="), 3)
+    values = draw(rng, stored, np.complex128 if dtype.kind == "c" else np.int64, 3)
+    if dtype.kind == "u":
+        values = np.abs(values)  # 2**32 - 1 is no small integer, and no float32
     if dtype.hasobject:
         base = np.array([int(x) for x in values.reshape(-1)], object).reshape(stored)
     elif draw_(st.integers(0, 5)) == 0:
-        base = np.empty(values.nbytes + 1, np.uint8)[1:].view(dtype).reshape(stored)
+        base = np.empty(values.size * dtype.itemsize + 1, np.uint8)[1:].view(dtype).reshape(stored)
         base[...] = values
     else:
         base = values.astype(dtype)

@@ -15,8 +15,8 @@ from llvmlite import ir
 
 __all__ = [
     "I1", "I32", "I64", "PTR", "add_target", "at", "broadcast", "constant_vector", "count_loop", "fma",
-    "interleave", "keep_loads_here", "lane_mask", "load", "masked_load", "masked_store", "pick_lane", "prefetch_write",
-    "real_type", "stack_vectors", "store", "uninterleave",
+    "interleave", "keep_loads_here", "lane_mask", "load", "masked_load", "masked_store", "pick_lane",
+    "prefetch_read", "prefetch_write", "real_type", "stack_vectors", "store", "uninterleave",
 ]  # fmt: skip
 
 I1 = ir.IntType(1)
@@ -134,8 +134,17 @@ def keep_loads_here(b: ir.IRBuilder) -> None:
 
 def prefetch_write(b: ir.IRBuilder, address: ir.Value) -> None:
     """Emit a hint that the line at ``address`` will be written soon."""
+    _prefetch(b, address, write=1)
+
+
+def prefetch_read(b: ir.IRBuilder, address: ir.Value) -> None:
+    """Emit a hint that the line at ``address`` will be read soon; any address will do, none faults."""
+    _prefetch(b, address, write=0)
+
+
+def _prefetch(b: ir.IRBuilder, address: ir.Value, write: int) -> None:
     f = _intrinsic(b, "llvm.prefetch.p0", ir.VoidType(), [PTR, I32, I32, I32])
-    b.call(f, [address, I32(1), I32(3), I32(1)])
+    b.call(f, [address, I32(write), I32(3), I32(1)])
 
 
 Step = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
