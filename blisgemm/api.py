@@ -1,6 +1,6 @@
 """gemm and matmul: what a call means, and the way it takes: prepare, plan, run.
 
-Knows: signatures, docstrings, NumPy's manners. Does not know: loops, kernels, threads. Called by people.
+Knows: signatures, docstrings, the fast lane's keys. Does not know: loops, blocks, vectors. Called by people.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from . import operands as _operands
 from .errors import BlisgemmTypeError, BlisgemmValueError
 from .gufunc import NOT_GIVEN, general_matmul
+from .outcome import DONE, PLAIN
 from .parallel import check_threads, get_num_threads
 from .plan import DIRECT_TERMS, Plan, choose_kernel, fast_lane_kc, numpy_plan
 
@@ -149,6 +150,8 @@ def explain(a: Any, b: Any, c: Any = None, **keywords: Any) -> str:
         >>> print(blisgemm.explain(np.ones((3, 4)), np.ones((4, 5))).splitlines()[1])
         path      direct
     """
+    if keywords.pop("epilogue", None) is not None:
+        raise BlisgemmTypeError("epilogue: expected None (fused epilogues aren't there yet)")
     allowed = {
         "alpha",
         "beta",
@@ -213,9 +216,9 @@ def _by_lane(x1: Any, x2: Any, out: Any) -> Any:
         state = code(kernel, kc_max, DIRECT_TERMS, x1, x2, out, _ndarray, dt)
     except (AttributeError, IndexError, TypeError):
         return None  # not arrays: the general way says so
-    if state == 1:  # entry.DONE
+    if state == DONE:
         return out
-    if state == 2 and x2.shape[1] > 1:  # entry.PLAIN; a single column is computed transposed
+    if state == PLAIN and x2.shape[1] > 1:  # a single column is computed transposed
         from .driver import run_plain
 
         run_plain(x1, x2, out, name, get_num_threads())

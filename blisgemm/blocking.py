@@ -55,8 +55,8 @@ NC_MIN = 1024
 # Columns of the panel of B where there is no third level to fit. Source: BLIS config/haswell nc.
 NC_NO_L3 = 4080
 
-# The workspace of a panel of B stays bounded where L3 is very large. Source: our choice; with kc = 384 in
-# f32 it is 21845 columns, 20 times what NC_MIN asks for.
+# The workspace of a panel of B stays bounded where L3 is very large. Source: our choice; with kc = 512 in
+# f32 it is 16384 columns, 16 times what NC_MIN asks for.
 PANEL_BYTES_MAX = 32 << 20
 
 

@@ -13,11 +13,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import types
+from numba import config, types
 from numba.np import numpy_support
 
 from . import entry
 from .cache import DiskCache
+from .errors import BlisgemmError
 from .ukernel.bind import KernelType
 from .ukernel.ndarray import PyObject, layout_is_as_expected
 from .ukernel.spec import KernelSpec
@@ -54,6 +55,8 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
 @cache
 def entry_point(name: str, kernel: KernelSpec) -> Callable[..., Any]:
     """Return the machine code of ``entry.<name>`` for ``kernel``, from the cache or compiled now."""
+    if config.DISABLE_JIT:
+        raise BlisgemmError("NUMBA_DISABLE_JIT: expected it unset, since blisgemm's kernels are compiled; got 1")
     dispatcher = getattr(entry, name)
     if not isinstance(dispatcher._cache, DiskCache):
         dispatcher._cache = DiskCache(name)

@@ -11,15 +11,14 @@ wrong.
 from numba import njit, prange
 
 from .loops import direct, five_loops, share
+from .outcome import DECLINED, DONE, PLAIN
 from .ukernel.bind import inlined
 from .ukernel.ndarray import address, is_matrix, open_matrix, open_stack
 
 __all__ = [
-    "DECLINED", "DONE", "PLAIN", "fast_lane", "run_batch_direct", "run_batch_direct_parallel", "run_batch_packed",
-    "run_batch_packed_parallel", "run_direct", "run_direct_parallel", "run_packed", "run_packed_parallel",
+    "fast_lane", "run_batch_direct", "run_batch_direct_parallel", "run_batch_packed", "run_batch_packed_parallel",
+    "run_direct", "run_direct_parallel", "run_packed", "run_packed_parallel",
 ]  # fmt: skip
-
-DECLINED, DONE, PLAIN = 0, 1, 2
 
 # Only what the text marks with prange runs in parallel; Numba invents nothing.
 PARALLEL = {

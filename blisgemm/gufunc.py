@@ -14,6 +14,7 @@ from .errors import BlisgemmTypeError, BlisgemmValueError
 from .operands import (
     Array,
     Operands,
+    as_numbers,
     broadcast_batch,
     check_casting,
     check_out,
@@ -32,7 +33,8 @@ NOT_GIVEN: Any = object()  # ``axes=None`` is an error in NumPy, so None can't s
 
 def general_matmul(x1: Any, x2: Any, out: Any, casting: str, order: str, dtype: Any, subok: bool, axes: Any) -> Any:
     """Return ``x1 @ x2``; see ``api.matmul``."""
-    out = _unpacked(out)
+    as_array = out is ...  # NumPy's word for: an array, also of no dimensions
+    out = None if as_array else _unpacked(out)
     for name, value in (("x1", x1), ("x2", x2), ("out", out)):
         refuse_masked(name, value)
     keywords = {"casting": casting, "order": order, "dtype": dtype, "subok": subok}
@@ -40,13 +42,11 @@ def general_matmul(x1: Any, x2: Any, out: Any, casting: str, order: str, dtype: 
         keywords["axes"] = axes
     if any(_overrides(value) for value in (x1, x2, out)):
         return np.matmul(x1, x2, **({} if out is None else {"out": out}), **_set_only(keywords))  # type: ignore[call-overload]
-    a, b = np.asarray(x1), np.asarray(x2)
+    a, b = as_numbers("x1", x1), as_numbers("x2", x2)
     if (a.dtype.kind not in "fc" and b.dtype.kind not in "fc" and dtype is None) or "O" in (a.dtype.kind, b.dtype.kind):
         return np.matmul(x1, x2, out=out, **_set_only(keywords))  # type: ignore[call-overload]
     check_casting(casting)
     for name, array in (("x1", a), ("x2", b)):
-        if array.dtype.kind not in "biufc":
-            raise BlisgemmTypeError(f"{name}: expected numbers; got dtype {array.dtype}")
         if array.ndim == 0:
             raise BlisgemmValueError(f"{name}: expected at least 1 dimension; got a scalar (multiply with * instead)")
     sums = loop_dtype(a, b, dtype, casting, names=("x1", "x2"))
@@ -55,7 +55,7 @@ def general_matmul(x1: Any, x2: Any, out: Any, casting: str, order: str, dtype: 
     result = _product(a, b, out, sums, casting, order, axes)
     if out is not None:
         return out
-    if result.ndim == 0:
+    if result.ndim == 0 and not as_array:
         return result[()]
     return _wrapped(result, (x1, x2)) if subok else result
 
@@ -132,7 +132,7 @@ def _checked_axes(axes: Any, a_is_vector: bool, b_is_vector: bool) -> tuple[Any,
     core = wanted[0] + wanted[1] - 2
     if not isinstance(axes, list):
         raise BlisgemmTypeError(f"axes: expected a list of tuples; got {type(axes).__name__}")
-    if len(axes) != 3 and not (len(axes) == 2 and core == 0):
+    if len(axes) != 3:
         raise BlisgemmValueError(
             f"axes: expected a list with an entry for each of x1, x2 and the result; got {len(axes)}"
         )
@@ -144,7 +144,6 @@ def _checked_axes(axes: Any, a_is_vector: bool, b_is_vector: bool) -> tuple[Any,
         if len(as_tuple) != count:
             raise BlisgemmValueError(f"axes: expected {count} integers for each core dimension; got {entry!r}")
         entries.append(as_tuple)
-    entries += [None] * (3 - len(entries))
     return entries[0], entries[1], entries[2]
 
 

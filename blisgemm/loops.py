@@ -2,7 +2,7 @@
 
 Knows: the order of the loops and which cache each block lives in. Does not know: how large
 blocks are (``blocking``), how panels are packed (``pack``), what a micro-tile does (``ukernel``), who
-allocates (``workspace``) or how many threads there are (``parallel``). Called by ``driver``.
+allocates (``workspace``) or how many threads there are (``parallel``). Called by ``entry``.
 
 ::
 
@@ -13,8 +13,9 @@ allocates (``workspace``) or how many threads there are (``parallel``). Called b
     ir   1st loop           rows of the block in steps of mr      one micro-tile of C -> registers
     p    microkernel          C[mr x nr] += A[mr x kc] * B[kc x nr]
 
-The same text is compiled twice (``entry``), with ``prange`` as a plain range for one thread and as
-parallel ranges; and it runs as plain Python for a trace. kc steps are taken in order by everyone,
+The levels are those of a tile that is narrow enough: with AVX-512 a micro-panel of B is larger than L1 and streams
+from L2, as the plan of a product says. The same text is compiled with ``prange`` as a plain range for one thread and
+as parallel ranges (``entry``), and its ``py_func`` runs as plain Python. kc steps are taken in order by everyone,
 so the number of threads can't change a bit.
 
 Source: Goto and van de Geijn, TOMS 34(3), 2008; Van Zee and van de Geijn, TOMS 41(3), 2015.
@@ -60,10 +61,11 @@ def five_loops(kernel, blocking, ways, alpha, a, b, beta, c, conj, a_pack, b_pac
     Args:
         kernel: the KernelSpec.
         blocking: (mc, nc, kc), multiples of mr, of nr, and any.
-        ways: (ic, jr): threads over rows and over columns of each panel.
+        ways: (ic_ways, jr_ways): threads over rows and over columns of each panel.
         alpha, beta, conj: as ``microkernel`` takes them.
         a, b, c: m x k, k x n, m x n, any strides.
-        a_pack: (ic * jr, mc / mr, kc * mr) reals, a block of A per thread; b_pack: (nc / nr, kc * nr) reals.
+        a_pack: (threads, mc / mr, kc * mr * planes) reals, a block of A per thread.
+        b_pack: (nc / nr, kc * nr * planes) reals, the panel of B that all share.
     """
     (m, k), n = a.shape, b.shape[1]
     mc, nc, kc = blocking
@@ -91,7 +93,7 @@ def five_loops(kernel, blocking, ways, alpha, a, b, beta, c, conj, a_pack, b_pac
 def direct(kernel, kc, alpha, a, b, beta, c, conj):
     """Compute the same product, with the same bits, on the matrices as they lie, without packing.
 
-    For small and skinny problems. B needs unit column stride. The kc blocks of one micro-tile
+    For small and skinny problems, and while B stays in L2. B needs unit column stride. The kc blocks of one micro-tile
     follow each other while the tile is in L1.
     """
     (m, k), n = a.shape, b.shape[1]

@@ -76,7 +76,15 @@ def refuse_foreign(name: str, value: Any) -> None:
 
 def _as_array(name: str, value: Any) -> Array:
     refuse_foreign(name, value)
-    array = np.asarray(value)
+    return as_numbers(name, value)
+
+
+def as_numbers(name: str, value: Any) -> Array:
+    """Return ``value`` as an ndarray of numbers."""
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise BlisgemmValueError(f"{name}: expected an array of numbers; got {type(value).__name__}: {error}") from None
     if array.dtype.kind not in "biufcO":
         raise BlisgemmTypeError(f"{name}: expected numbers; got dtype {array.dtype}")
     return array
@@ -90,7 +98,7 @@ def _op(name: str, array: Array, trans: Any) -> tuple[Array, bool]:
     transposed, conjugated = _TRANS[key]
     if array.ndim < 2:
         raise BlisgemmValueError(
-            f"{name}: expected at least 2 dimensions; got shape {array.shape} (matmul takes vectors)"
+            f"{name}: expected at least 2 dimensions; got shape {array.shape} of {array.dtype} (matmul takes vectors)"
         )
     view = array.swapaxes(-1, -2) if transposed else array
     return view, conjugated and array.dtype.kind == "c"
@@ -100,13 +108,16 @@ def loop_dtype(a: Array, b: Array, dtype: Any, casting: str, names: tuple[str, s
     """Return the dtype in which the sums run: NumPy's promotion, or ``dtype`` if the inputs may be cast to it."""
     if dtype is None:
         try:
-            return np.result_type(a, b).newbyteorder("=")
+            wanted = np.result_type(a, b).newbyteorder("=")
         except TypeError:
             raise BlisgemmTypeError(f"{names[1]}: expected a dtype that goes with {a.dtype}; got {b.dtype}") from None
-    try:
-        wanted = np.dtype(dtype).newbyteorder("=")
-    except TypeError:
-        raise BlisgemmTypeError(f"dtype: expected a NumPy dtype; got {dtype!r}") from None
+        for name, array in zip(names, (a, b), strict=True):
+            if casting in ("no", "equiv") and not np.can_cast(array.dtype, wanted, casting):  # type: ignore[arg-type]
+                raise BlisgemmTypeError(
+                    f"{name}: expected dtype {wanted}, as casting is {casting!r}; got {array.dtype.str}"
+                )
+        return wanted
+    wanted = _numeric_dtype("dtype", dtype)
     for name, array in zip(names, (a, b), strict=True):
         if not np.can_cast(array.dtype, wanted, casting):  # type: ignore[arg-type]
             raise BlisgemmTypeError(
@@ -115,15 +126,25 @@ def loop_dtype(a: Array, b: Array, dtype: Any, casting: str, names: tuple[str, s
     return wanted
 
 
+def _numeric_dtype(name: str, value: Any) -> np.dtype[Any]:
+    """Return an argument as a native dtype of numbers."""
+    try:
+        # a class like numpy.dtypes.Float32DType stands for its dtype
+        is_class = isinstance(value, type) and issubclass(value, np.dtype)
+        dtype: np.dtype[Any] = value() if is_class else np.dtype(value)
+    except TypeError:
+        raise BlisgemmTypeError(f"{name}: expected a NumPy dtype; got {value!r}") from None
+    if dtype.kind not in "biufcO":
+        raise BlisgemmTypeError(f"{name}: expected a dtype of numbers; got {dtype}")
+    return dtype.newbyteorder("=")
+
+
 def sum_dtype(result: np.dtype[Any], acc_dtype: Any) -> np.dtype[Any]:
     """Return the dtype in which ``gemm`` adds: ``acc_dtype``, else float32 for halves, else the result's."""
     if acc_dtype is not None:
-        try:
-            chosen = np.dtype(acc_dtype).newbyteorder("=")
-        except TypeError:
-            raise BlisgemmTypeError(f"acc_dtype: expected a NumPy dtype; got {acc_dtype!r}") from None
-        if not np.can_cast(result, chosen, "same_kind"):
-            raise BlisgemmTypeError(f"acc_dtype: expected one that {result} casts to by 'same_kind'; got {chosen}")
+        chosen = _numeric_dtype("acc_dtype", acc_dtype)
+        if not (np.can_cast(result, chosen, "same_kind") and np.can_cast(chosen, result, "same_kind")):
+            raise BlisgemmTypeError(f"acc_dtype: expected one of the kind of the result's {result}; got {chosen}")
         return chosen
     return np.dtype(np.float32) if result == np.float16 else result
 
@@ -135,7 +156,10 @@ def scalar_of(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
         BlisgemmTypeError: not a number, or complex where the product is real.
     """
     if type(value) is int or (type(value) is float and dtype.kind in "fc"):
-        return dtype.type(value)
+        try:
+            return dtype.type(value)
+        except OverflowError:
+            raise BlisgemmValueError(f"{name}: expected a number that fits {dtype}; got {value!r:.60}") from None
     array = np.asarray(value)
     if array.ndim != 0 or array.dtype.kind not in "biufcO" or not isinstance(array[()], (Number, np.generic)):
         raise BlisgemmTypeError(f"{name}: expected a number; got {value!r}")
@@ -143,8 +167,8 @@ def scalar_of(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
         raise BlisgemmTypeError(f"{name}: expected a real number for a {dtype} product; got {value!r}")
     if dtype.kind in "biu" and array.dtype.kind == "f" and array != np.floor(array):
         raise BlisgemmTypeError(f"{name}: expected an integer for a {dtype} product; got {value!r}")
-    try:
-        return dtype.type(array[()])
+    try:  # through Python's int, since NumPy's wrap around silently
+        return dtype.type(int(array[()]) if dtype.kind in "iu" else array[()])
     except (TypeError, ValueError, OverflowError):
         raise BlisgemmTypeError(f"{name}: expected a number that fits {dtype}; got {value!r}") from None
 
@@ -182,7 +206,7 @@ def _is_larger(shape: tuple[int, ...], needed: tuple[int, ...], core: int) -> bo
     if split < split_needed or shape[split:] != needed[split_needed:]:
         return False
     try:
-        return np.broadcast_shapes(shape[:split], needed[:split_needed]) == shape[:split]
+        return broadcast_batch(shape[:split], needed[:split_needed]) == shape[:split]
     except ValueError:
         return False
 
@@ -210,10 +234,11 @@ def fresh_out(a: Array, b: Array, shape: tuple[int, ...], dtype: np.dtype[Any], 
 
     ``order``: 'C', 'F', 'K' (C), or 'A' (F if both inputs are F and not C).
     """
-    if order not in ("C", "F", "A", "K"):
+    word = order.upper() if isinstance(order, str) else "K" if order is None else order
+    if word not in ("C", "F", "A", "K"):
         raise BlisgemmValueError(f"order: expected 'C', 'F', 'A' or 'K'; got {order!r}")
     both_f = all(x.flags.f_contiguous and not x.flags.c_contiguous for x in (a, b))
-    return np.empty(shape, dtype, order="F" if order == "F" or (order == "A" and both_f) else "C")
+    return np.empty(shape, dtype, order="F" if word == "F" or (word == "A" and both_f) else "C")
 
 
 def prepare(
@@ -256,7 +281,7 @@ def prepare(
         if not np.can_cast(c_array.dtype, sums, casting):  # type: ignore[arg-type]
             raise BlisgemmTypeError(f"c: expected a dtype that casts to {sums} by {casting!r}; got {c_array.dtype}")
         try:
-            fits = np.broadcast_shapes(c_array.shape, shape) == shape
+            fits = broadcast_batch(c_array.shape, shape) == shape
         except ValueError:
             fits = False
         if not fits:
@@ -300,8 +325,14 @@ def product_operands(a: Array, b: Array, out: Array, sums: np.dtype[Any], *, fre
 
 
 def broadcast_batch(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the common batch shape; ValueError if there is none."""
-    return x if x == y else np.broadcast_shapes(x, y)
+    """Return the common batch shape; ValueError if there is none. (NumPy's own stops at 32 dimensions.)"""
+    if x == y:
+        return x
+    longer, shorter = (x, y) if len(x) >= len(y) else (y, x)
+    padded = (1,) * (len(longer) - len(shorter)) + shorter
+    if any(p != q and 1 not in (p, q) for p, q in zip(longer, padded, strict=True)):
+        raise ValueError(f"{x} and {y} don't broadcast")
+    return tuple(q if p == 1 else p for p, q in zip(longer, padded, strict=True))
 
 
 def _same_memory(x: Array, y: Array) -> bool:

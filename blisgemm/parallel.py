@@ -75,7 +75,8 @@ def _environment_threads() -> int | None:
 
 @cache
 def _default_threads() -> int:
-    return usable_cpus()
+    limit = os.environ.get("NUMBA_NUM_THREADS", "")
+    return min(usable_cpus(), int(limit)) if limit.isdigit() and int(limit) > 0 else usable_cpus()
 
 
 def set_num_threads(n: int | None) -> None:

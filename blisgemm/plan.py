@@ -1,7 +1,7 @@
 """A plan: what will run for a product and why, as a value that is printed and executed alike.
 
 Knows: how kernel, path, blocking and ways are chosen from facts. Does not know: arrays, or how anything is
-run. Called by ``api`` (per call, cached) and by people (``make_plan``, ``explain``).
+run. Called by ``api`` and ``driver`` (per call, cached) and by people (``make_plan``, ``explain``).
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ __all__ = [
 
 PATHS = ("empty", "scale", "direct", "packed", "numpy")
 
-# Largest m * n * k that the fast lane does at once, on the calling thread: at most 40 us. OpenBLAS's small-matrix
-# kernels: 100^3 (kernel/x86_64/sgemm_small_kernel_permit_skylakex.c); here direct won up to 128^3 and more on every
-# set (bench/small.py, Zen 4, 2026-11-30).
+# Largest m * n * k that the fast lane does at once, on the calling thread and holding the GIL: 36 us in f32 to 340 us
+# in c128 (AVX-512, Zen 4). OpenBLAS's small-matrix kernels go to 100^3
+# (kernel/x86_64/sgemm_small_kernel_permit_skylakex.c); here direct won up to 128^3 on AVX-512, and on AVX2 in f64
+# (bench/small.py, Zen 4, 2026-11-30).
 DIRECT_TERMS = 128**3
 
 # Share of L2 that B may take on the direct path, by vector set. AVX-512 (8 rows at once, 48 or 24 columns): direct was
 # 3 to 15 % faster than packed while B fit (f32 to n = 512, f64 to 360); AVX2 (4 rows: B is read twice as often, and
-# wider tiles run out of address registers): only up to n = 160 (same machine and day).
+# wider tiles run out of address registers): only up to n = 160 (same machine and day). Sets without a row here pack.
 DIRECT_SHARE_OF_L2 = {"avx512": 1.0, "avx2": 1 / 8}
 
 
@@ -77,6 +78,15 @@ class Plan:
     batch_ways: int = 1
     swapped: bool = False
     reasons: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.path not in PATHS:
+            raise BlisgemmValueError(f"path: expected one of {', '.join(PATHS)}; got {self.path!r}")
+        for name in ("ic_ways", "jr_ways", "batch_ways"):
+            if getattr(self, name) < 1:
+                raise BlisgemmValueError(f"{name}: expected at least 1; got {getattr(self, name)}")
+        if self.kernel is not None and self.blocking is not None and self.path == "packed":
+            _check_blocking((self.blocking.mc, self.blocking.nc, self.blocking.kc), self.kernel)
 
     @property
     def threads(self) -> int:
@@ -134,7 +144,7 @@ class Plan:
                 else f"blocking  kc {blk.kc}"
             )
             if self.path == "packed":
-                lines += [f"  {_footprint_line(f)}" for f in blk.footprints]
+                lines += [f"  {footprint}" for footprint in blk.footprints]
         shared = f" x {self.batch_ways} over the batch" if self.batch_ways > 1 else ""
         lines.append(f"threads   {self.threads}: ic {self.ic_ways} x jr {self.jr_ways}{shared}")
         if self.path == "packed":
@@ -143,11 +153,6 @@ class Plan:
         reasons = self.reasons + (self.blocking.reasons if self.blocking and self.path == "packed" else ())
         lines += [f"because   {reasons[0]}"] * bool(reasons) + [f"          {reason}" for reason in reasons[1:]]
         return "\n".join(lines)
-
-
-def _footprint_line(f: Any) -> str:
-    where = "registers" if f.level == 0 else f"L{f.level}"
-    return f"{f.what:<22} {f.bytes / 1024:>9,.1f} KiB of {f.cache_bytes / 1024:,.1f} KiB {where} ({f.share:.0%})"
 
 
 @cache
@@ -159,7 +164,7 @@ def _forced_kernel() -> KernelSpec | None:
     try:
         return _runnable(catalog.by_name(name))
     except BlisgemmValueError as error:
-        raise OverrideError(f"BLISGEMM_KERNEL: {error}") from None
+        raise OverrideError(f"BLISGEMM_KERNEL: {str(error).removeprefix('kernel: ')}") from None
 
 
 def _runnable(spec: KernelSpec) -> KernelSpec:
@@ -215,6 +220,9 @@ def make_plan(
     if path not in (None, "direct", "packed"):
         raise BlisgemmValueError(f"path: expected 'direct', 'packed' or None; got {path!r}")
     if name not in SHORT_NAMES:
+        for argument, value in (("kernel", kernel), ("blocking", blocking), ("path", path)):
+            if value is not None:
+                raise BlisgemmValueError(f"{argument}: expected None, as {name} has no kernels; got {value!r}")
         return numpy_plan(m, n, k, name, f"dtype: {name} has no kernel yet, so NumPy multiplies it")
     spec = catalog.by_name(kernel) if isinstance(kernel, str) else kernel
     if spec is not None:
@@ -243,12 +251,11 @@ def wants_swap(m: int, n: int, *, unit_row: bool, unit_column: bool) -> bool:
 
 
 def _extent(name: str, value: Any) -> int:
-    try:
-        extent = int(value.__index__())
-    except AttributeError:
-        raise BlisgemmTypeError(f"{name}: expected an integer >= 0; got {value!r}") from None
-    if extent < 0:
-        raise BlisgemmValueError(f"{name}: expected an integer >= 0; got {value!r}")
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise BlisgemmTypeError(f"{name}: expected an integer >= 0; got {value!r}")
+    extent = int(value.__index__())
+    if not 0 <= extent < 2**63:
+        raise BlisgemmValueError(f"{name}: expected an integer from 0 to 2**63 - 1; got {value!r}")
     return extent
 
 
@@ -292,7 +299,8 @@ def plan_for(
     if path is None:
         path, role, why = _choose_role(machine, m, n, k, dtype, b_has_rows)
     if path == "direct" and not b_has_rows:
-        raise BlisgemmValueError("path: the direct path needs rows of B with unit column stride; use 'packed'")
+        rows = "columns of A (one column of C is computed transposed)" if swapped else "rows of B"
+        raise BlisgemmValueError(f"path: expected 'packed', as 'direct' needs {rows} with unit stride; got 'direct'")
     spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, role)
     useful = useful_threads(m * n * k * batch, threads)
     batch_ways = min(useful, batch) if batch > 1 and (path == "direct" or batch >= useful) else 1
@@ -307,7 +315,8 @@ def plan_for(
         if m <= spec.mr:
             chosen = _stream_b(machine, spec, chosen, k)
         if blocking is not None:
-            mc, nc, kc = blocking
+            mc, nc, kc = blocking  # larger than the problem would only take memory
+            mc, nc, kc = min(mc, -(-m // spec.mr) * spec.mr), min(nc, -(-n // spec.nr) * spec.nr), min(kc, k)
             sizes = footprints(machine, spec, mc, nc, kc, ic_ways * jr_ways)
             chosen = Blocking(mc=mc, nc=nc, kc=kc, footprints=sizes, reasons=("blocking: as asked for",))
     else:
@@ -322,7 +331,7 @@ def plan_for(
 def _stream_b(machine: Machine, spec: KernelSpec, chosen: Blocking, k: int) -> Blocking:
     """Narrow the panel of B where only one micro-panel of A meets it: it is used once, so half of L2 holds it."""
     column_bytes = min(chosen.kc, k) * spec.itemsize
-    nc = max(spec.nr, machine.l2.size_bytes // 2 // column_bytes // spec.nr * spec.nr)
+    nc = max(spec.nr, machine.l2.size_bytes // machine.l2.cores // 2 // column_bytes // spec.nr * spec.nr)
     if nc >= chosen.nc:
         return chosen
     reason = f"nc: {nc}, since one micro-panel of A uses the panel of B once: half of L2 holds it"
@@ -352,7 +361,7 @@ def _choose_role(machine: Machine, m: int, n: int, k: int, dtype: str, b_has_row
         why = (
             f"path: B's {b_bytes // 1024:,} KiB stay in L2 ({room // 1024:,} KiB used so), where packing gains nothing"
         )
-        # padding columns to whole tiles may cost more than the wide tile gains
+        # padding columns to whole tiles may cost more than the 3 to 7 % that the wide tile gains (catalog)
         padded_small, padded_wide = (-(-n // spec.nr) * spec.nr for spec in (small, wide))
         return "direct", "wide" if padded_wide <= 1.04 * padded_small else "direct", why
     why = f"path: B's {b_bytes // 1024:,} KiB don't fit the {room // 1024:,} KiB of L2 that the direct path may use"

@@ -34,7 +34,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("ukernel.emit", "ukernel.packer", "ukernel.reference", "ukernel.dialects"),
     ("ukernel.vec",),
     ("plan", "operands"),
-    ("workspace", "cache"),
+    ("workspace", "cache", "outcome"),
     ("parallel", "blocking"),
     ("ukernel.catalog",),
     ("ukernel.spec", "ukernel.__init__", "verbose"),

@@ -132,7 +132,7 @@ class KernelSpec:
 
     @property
     def register_account(self) -> str:
-        """The budget in words: ``24 accumulators + 2 of B + 1 broadcast of 32``."""
+        """The budget in words: ``24 accumulators + 2 of B + 1 broadcast = 27 of 32``."""
         extra = "" if self.isa.fma else " + 1 product"
         return (
             f"{self.accumulators} accumulators + {self.row_vectors * self.planes} of B + 1 broadcast{extra} "

@@ -1,7 +1,7 @@
 """The few vector words that the generator speaks, on llvmlite.
 
 Knows: how to say fma, broadcast, masked load and the like in LLVM IR. Does not know:
-tiles, panels or GEMM. Called by ``emit`` only.
+tiles, panels or GEMM. Called by ``emit``, ``packer`` and the glue.
 
 LLVM's ``fma`` intrinsics are called by name because llvmlite's ``builder.fma`` refuses
 vectors. No fast-math flag is ever set: the order of additions is the product.
