@@ -71,6 +71,9 @@ $(VENV)/bin/python:
 	@if $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then $(PYTHON) -m venv $(VENV); \
 	elif $(PYTHON) -m virtualenv --version >/dev/null 2>&1; then $(PYTHON) -m virtualenv --quiet $(VENV); \
 	elif command -v virtualenv >/dev/null; then virtualenv --quiet --python $(PYTHON) $(VENV); \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && [ "$(PYTHON)" = python3 ]; then \
+		echo "installing python3-venv, which this Debian lacks"; \
+		apt-get update -q >/dev/null && apt-get install -y -q python3-venv >/dev/null && $(PYTHON) -m venv $(VENV); \
 	else \
 		echo "$(PYTHON) cannot make a virtual environment: its ensurepip is missing. On Debian or Ubuntu:"; \
 		echo "    apt-get install $$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"; \
