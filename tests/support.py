@@ -41,6 +41,16 @@ def kernels_here(dtype: str | None = None) -> list[KernelSpec]:
     return [spec for spec in catalog.kernels(dtype) if spec.isa.name in here]
 
 
+def paths_of(spec: KernelSpec) -> tuple[str, ...]:
+    """Return the paths that a kernel is tried on: both, but for kernels of a lesser vector set in no packed role.
+
+    The packed loops take longest to compile, and the library runs such a kernel without packing only.
+    """
+    of_roles = {role: catalog.preferred(spec.acc_dtype, spec.isa, role) for role in catalog.ROLES}
+    packs = spec == of_roles["packed"] or spec not in of_roles.values() or spec.isa == host_isas()[0]
+    return ("direct", "packed") if packs else ("direct",)
+
+
 def chosen_kernel(dtype: str) -> KernelSpec:
     """Return the kernel that a large product of ``dtype`` gets on this machine."""
     plan = blisgemm.make_plan(2000, 2000, 2000, dtype)
@@ -49,7 +59,7 @@ def chosen_kernel(dtype: str) -> KernelSpec:
 
 
 def kernel_paths() -> list[tuple[KernelSpec, str, int]]:
-    """Return (kernel, path, threads): every kernel on each path, the chosen ones on 2 and 4 threads too.
+    """Return (kernel, path, threads): every kernel on its paths, the chosen ones on 2 and 4 threads too.
 
     The parallel loops are the same text for every kernel and take longest to compile.
     """
@@ -57,7 +67,7 @@ def kernel_paths() -> list[tuple[KernelSpec, str, int]]:
     for dtype in DTYPES:
         chosen = {"packed": chosen_kernel(dtype), "direct": blisgemm.make_plan(150, 150, 150, dtype).kernel}
         for path in chosen:
-            found += [(spec, path, 1) for spec in kernels_here(dtype)]
+            found += [(spec, path, 1) for spec in kernels_here(dtype) if path in paths_of(spec)]
             found += [(spec, path, threads) for spec in [chosen[path]] if spec for threads in (2, 4)]
     return found
 

@@ -11,9 +11,24 @@ from support import DTYPES, draw, draw_reals, expect_equal, surroundings
 
 import blisgemm
 
+# Large products run loops that take long to compile: one real and one complex type, of both widths.
+LARGE_DTYPES = ("float32", "complex128")
+every_shape_and_dtype = pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [(dtype, (3, 4, 5)) for dtype in DTYPES] + [(dtype, (130, 140, 135)) for dtype in LARGE_DTYPES],
+)
+
 
 def numbers(*shape: int, dtype: Any = "float64", seed: int = 0) -> np.ndarray:
     return draw(np.random.default_rng(seed), shape, dtype)
+
+
+def expect_numpys_batch(dtype: str, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    a, b = numbers(*left, dtype=dtype), numbers(*right, dtype=dtype, seed=1)
+    want = np.matmul(a, b)
+    expect_equal(blisgemm.matmul(a, b), want)
+    expect_equal(blisgemm.gemm(a, b), want, blisgemm.explain(a, b))
+    expect_equal(blisgemm.gemm(a, b, threads=4), want, blisgemm.explain(a, b, threads=4))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -34,21 +49,24 @@ def numbers(*shape: int, dtype: Any = "float64", seed: int = 0) -> np.ndarray:
         ((7, 3, 0), (7, 0, 5)),
         ((2, 2, 2, 2, 3, 4), (2, 1, 2, 4, 5)),
         ((1, 1, 3, 4), (1, 4, 1)),
-        ((3, 150, 60), (3, 60, 155)),
-        ((2, 130, 140), (140, 150)),
-        ((150, 140), (2, 140, 150)),
     ],
 )
 def test_leading_dimensions_broadcast(dtype: str, left: tuple[int, ...], right: tuple[int, ...]) -> None:
-    a, b = numbers(*left, dtype=dtype), numbers(*right, dtype=dtype, seed=1)
-    want = np.matmul(a, b)
-    expect_equal(blisgemm.matmul(a, b), want)
-    expect_equal(blisgemm.gemm(a, b), want, blisgemm.explain(a, b))
-    expect_equal(blisgemm.gemm(a, b, threads=4), want, blisgemm.explain(a, b, threads=4))
+    expect_numpys_batch(dtype, left, right)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(3, 4, 5), (130, 140, 135)])
+@pytest.mark.parametrize("dtype", LARGE_DTYPES)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((3, 150, 60), (3, 60, 155)), ((2, 130, 140), (140, 150)), ((150, 140), (2, 140, 150))],
+)
+def test_leading_dimensions_of_large_matrices_broadcast(
+    dtype: str, left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    expect_numpys_batch(dtype, left, right)
+
+
+@every_shape_and_dtype
 def test_odd_memory_of_whole_batches(dtype: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     a, b = numbers(4, m, k, dtype=dtype), numbers(4, k, n, dtype=dtype, seed=1)
@@ -61,22 +79,19 @@ def test_odd_memory_of_whole_batches(dtype: str, shape: tuple[int, int, int]) ->
         "every second item": np.repeat(a, 2, axis=0)[::2],
         "swapped bytes": a.astype(a.dtype.newbyteorder()),
     }
-    rights = dict(
-        {
-            "plain": b,
-            "batch backwards": np.ascontiguousarray(b[::-1])[::-1],
-            "last axis first": np.ascontiguousarray(b.transpose(1, 2, 0)).transpose(2, 0, 1),
-            "each transposed": np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2),
-        }.items()
-    )
+    rights = {
+        "plain": b,
+        "batch backwards": np.ascontiguousarray(b[::-1])[::-1],
+        "last axis first": np.ascontiguousarray(b.transpose(1, 2, 0)).transpose(2, 0, 1),
+        "each transposed": np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2),
+    }
     for left_name, left in lefts.items():
         for right_name, right in rights.items():
             expect_equal(blisgemm.matmul(left, right), want, case=(left_name, right_name))
             expect_equal(blisgemm.gemm(left, right, alpha=-1), -want, case=(left_name, right_name, "gemm"))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(3, 4, 5), (130, 140, 135)])
+@every_shape_and_dtype
 def test_a_zero_stride_batch_repeats_one_matrix(dtype: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     a, b = numbers(m, k, dtype=dtype), numbers(5, k, n, dtype=dtype, seed=1)
@@ -87,8 +102,7 @@ def test_a_zero_stride_batch_repeats_one_matrix(dtype: str, shape: tuple[int, in
     expect_equal(blisgemm.matmul(a, four), np.matmul(a, four))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(3, 4, 5), (130, 140, 135)])
+@every_shape_and_dtype
 def test_out_of_a_batch_in_any_memory(dtype: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     a, b = numbers(2, 3, m, k, dtype=dtype), numbers(3, k, n, dtype=dtype, seed=1)
@@ -146,6 +160,8 @@ def test_trans_turns_each_matrix_of_a_batch(dtype: str) -> None:
 def test_every_item_has_the_bits_of_the_product_alone(dtype: str) -> None:
     rng = np.random.default_rng(16)
     for m, n, k in ((3, 4, 5), (33, 34, 700), (130, 140, 150)):
+        if m == 130 and dtype not in LARGE_DTYPES:
+            continue
         a, b = draw_reals(rng, (3, m, k), dtype), draw_reals(rng, (3, k, n), dtype)
         for threads in (1, 4):
             got = blisgemm.gemm(a, b, alpha=0.7, threads=threads)
@@ -186,6 +202,8 @@ def test_a_transposed_batch_of_small_matrices_is_not_walked_in_python() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_zero_rules_hold_in_batches(dtype: str) -> None:
     for m, n, k in ((3, 4, 5), (130, 140, 135)):
+        if m == 130 and dtype not in LARGE_DTYPES:
+            continue
         nan_a, nan_b = np.full((2, m, k), np.nan, dtype), np.full((k, n), np.nan, dtype)
         c = numbers(2, m, n, dtype=dtype)
         expect_equal(blisgemm.gemm(nan_a, nan_b, c, alpha=0, beta=3), 3 * c)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numba import njit, types
 from numba.np import numpy_support
-from support import DTYPES, draw, expect_equal, kernels_here, lay_out, surroundings
+from support import DTYPES, draw, expect_equal, kernels_here, lay_out, paths_of, surroundings
 
 import blisgemm
 from blisgemm.errors import BlisgemmValueError
@@ -25,8 +25,7 @@ from blisgemm.ukernel.spec import KernelSpec
 every_kernel = pytest.mark.parametrize("spec", kernels_here(), ids=lambda spec: spec.name)
 
 
-@every_kernel
-@pytest.mark.parametrize("path", ["direct", "packed"])
+@pytest.mark.parametrize(("spec", "path"), [(spec, path) for spec in kernels_here() for path in paths_of(spec)])
 def test_a_times_identity_and_identity_times_b_are_exact(spec: KernelSpec, path: str) -> None:
     rng = np.random.default_rng(17)
     scalar = np.dtype(spec.acc_dtype).type

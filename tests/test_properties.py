@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
-from support import DTYPES, TRANS, bits, draw, draw_reals, expect_equal, kernels_here, lay_out, op
+from support import DTYPES, TRANS, bits, draw, draw_reals, expect_equal, kernels_here, lay_out, op, paths_of
 
 import blisgemm
 
@@ -323,7 +323,7 @@ def test_negating_an_operand_negates_the_product(seed: int, dtype: str, shape: A
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(130, 140, 150), (257, 65, 700), (64, 300, 300), (40, 31, 2000)])
+@pytest.mark.parametrize("shape", [(130, 140, 150), (257, 65, 700), (64, 300, 300), (40, 31, 2000), (1, 4000, 900)])
 def test_the_number_of_threads_does_not_change_a_bit(dtype: str, shape: tuple[int, int, int]) -> None:
     a, b, c = pair_of(3, dtype, shape)
     want = blisgemm.gemm(a, b, c, alpha=0.7, beta=1.3, threads=1)
@@ -337,7 +337,7 @@ def test_the_number_of_threads_does_not_change_a_bit(dtype: str, shape: tuple[in
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("path", ["direct", "packed"])
 def test_every_kernel_with_fma_and_either_path_give_the_same_bits(dtype: str, path: str) -> None:
-    fused = [spec for spec in kernels_here(dtype) if spec.isa.fma]
+    fused = [spec for spec in kernels_here(dtype) if spec.isa.fma and path in paths_of(spec)]
     if not fused:
         pytest.skip("no kernel with fma runs on this machine")
     for shape in ((37, 53, 29), (5, 50, 900)):
