@@ -187,9 +187,11 @@ def test_ten_thousand_small_matrices_in_one_call_are_right_and_quick(dtype: str,
     a, b = numbers(10_000, 3, 3, dtype=dtype), numbers(10_000, 3, 3, dtype=dtype, seed=1)
     got = blisgemm.gemm(a, b, threads=threads)
     expect_equal(got, np.matmul(a, b), blisgemm.explain(a, b, threads=threads))
-    begin = time.perf_counter()
-    blisgemm.gemm(a, b, threads=threads)
-    took = time.perf_counter() - begin
+    took = 1.0
+    for _ in range(5):  # the machine may be busy with something else
+        begin = time.perf_counter()
+        blisgemm.gemm(a, b, threads=threads)
+        took = min(took, time.perf_counter() - begin)
     assert took < 0.25, f"{took:.3f} s for 10^4 products of 3 x 3: a Python step for each takes about that"
 
 

@@ -32,6 +32,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("pack",),
     ("ukernel.bind", "ukernel.ndarray", "ukernel.assembly"),
     ("ukernel.emit", "ukernel.packer", "ukernel.reference", "ukernel.dialects"),
+    ("ukernel.microtile",),
     ("ukernel.vec",),
     ("plan", "operands"),
     ("workspace", "cache", "outcome"),
@@ -74,6 +75,7 @@ COMPILERS = {
     "ukernel.ndarray",
     "ukernel.assembly",
     "ukernel.emit",
+    "ukernel.microtile",
     "ukernel.packer",
     "ukernel.vec",
 }

@@ -101,7 +101,6 @@ def test_the_interpreter_is_free_during_a_product() -> None:
     # holding the GIL through a product of seconds would stop every other thread of the program
     n = 1400
     a = np.ones((n, n))
-    blisgemm.gemm(a[:200, :200], a[:200, :200], threads=1)
     blisgemm.gemm(a, a, threads=1)
     ticks: list[float] = []
     stop = threading.Event()
@@ -112,13 +111,17 @@ def test_the_interpreter_is_free_during_a_product() -> None:
 
     other = threading.Thread(target=tick)
     other.start()
-    begin = time.perf_counter()
-    blisgemm.gemm(a, a, threads=1)
-    end = time.perf_counter()
-    stop.set()
-    other.join()
-    during = [t for t in ticks if begin < t < end]
-    assert len(during) >= 3, f"another thread ran {len(during)} times in {end - begin:.3f} s"
+    most = 0
+    try:
+        for _ in range(10):  # a busy machine may keep the other thread waiting
+            begin = time.perf_counter()
+            blisgemm.gemm(a, a, threads=1)
+            end = time.perf_counter()
+            most = max(most, sum(begin < t < end for t in list(ticks)))
+    finally:
+        stop.set()
+        other.join()
+    assert most >= 3, f"another thread ran at most {most} times during one product"
 
 
 def test_num_threads_holds_for_its_block_and_its_thread_only() -> None:

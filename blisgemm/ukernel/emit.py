@@ -1,6 +1,6 @@
 """ONE generator of microkernels: a KernelSpec in, an LLVM function out.
 
-Knows: how an mr x nr tile of C is held in vector registers. Does not know: packing,
+Knows: how an mr x nr tile of sums is held in vector registers while p runs. Does not know: C (``microtile``), packing,
 blocking, threads, Numba. Called by ``bind`` (to run) and by the CLI's ``asm`` (to read).
 
 The function computes, for one micro-tile and one kc block,
@@ -43,28 +43,21 @@ from itertools import product
 
 from llvmlite import ir
 
+from .microtile import MicroTile, Tile
 from .spec import KernelSpec
 from .vec import (
-    I1,
     I64,
     PTR,
     add_target,
     at,
     broadcast,
     count_loop,
-    fma,
-    interleave,
     keep_loads_here,
-    lane_mask,
     load,
     masked_load,
-    masked_store,
     pick_lane,
     prefetch_read,
-    prefetch_write,
     real_type,
-    stack_vectors,
-    store,
     uninterleave,
 )
 
@@ -121,35 +114,18 @@ def emit_microkernel(module: ir.Module, spec: KernelSpec, access: Access) -> ir.
     return function
 
 
-Tile = list[list[list[ir.Value]]]  # [plane][row][vector]
-
-
-class _Kernel:
-    """The values that the parts of one kernel share while it is written."""
+class _Kernel(MicroTile):
+    """A whole kernel: the sum over p, then what ``MicroTile`` does with it."""
 
     def __init__(self, spec: KernelSpec, access: Access, b: ir.IRBuilder, args: dict[str, ir.Value]) -> None:
-        self.spec, self.access, self.b, self.args = spec, access, b, args
-        self.real = real_type(spec.real_bits)
-        self.real_bytes = spec.real_bits // 8
-        self.vector = ir.VectorType(self.real, spec.lanes)
+        super().__init__(spec, b, args)
+        self.access = access
         self.zero = ir.Constant(self.vector, None)
 
     def emit(self) -> None:
         self.prefetch_c()
         sums = self.sum_over_p()
         self.update_c(self.form_tile(sums))
-
-    def emit_fma(self, x: ir.Value, y: ir.Value, acc: ir.Value, name: str = "") -> ir.Value:
-        return fma(self.b, x, y, acc, fused=self.spec.isa.fma, name=name)
-
-    def row_of_c(self, i: int) -> ir.Value:
-        return at(self.b, self.args["c"], self.b.mul(self.args["rs_c"], I64(i)), name=f"c_row_{i}")
-
-    def prefetch_c(self) -> None:
-        """Ask for the lines of C early: they arrive while p runs."""
-        for i in range(self.spec.mr):  # generation loop
-            for offset in range(0, self.spec.nr * self.spec.itemsize, 64):
-                prefetch_write(self.b, at(self.b, self.row_of_c(i), offset))
 
     # ---- the sum over p ------------------------------------------------------------------
 
@@ -221,16 +197,6 @@ class _Kernel:
             )
         return rows
 
-    def column_masks(self) -> list[ir.Value]:
-        """Emit one mask per vector of memory in a row of the tile; complex rows hold (re, im) pairs."""
-        spec = self.spec
-        per_vector = spec.lanes // spec.planes
-        columns = range(0, spec.nr, per_vector)
-        return [
-            lane_mask(self.b, self.args["n_cur"], [first + lane // spec.planes for lane in range(spec.lanes)], "mask")
-            for first in columns
-        ]
-
     def load_b(self, offset: ir.Value, masks: list[ir.Value] | None) -> Tile:
         """Emit row p of the micro-panel of B as [plane][0][vector]."""
         spec, b = self.spec, self.b
@@ -300,158 +266,3 @@ class _Kernel:
             for v, (pa, pb) in product(range(spec.row_vectors), chains):
                 following.append(self.emit_fma(a_planes[pa], b_planes[pb][0][v], next(old), name=f"acc_{i}_{v}"))
         return following
-
-    # ---- C -------------------------------------------------------------------------------
-
-    def form_tile(self, sums: list[ir.Value]) -> Tile:
-        """Emit s as [plane][row][vector]: for complex, the four chains become re and im."""
-        spec, b = self.spec, self.b
-        per_row = spec.row_vectors * spec.chains
-        if spec.chains == 1:
-            return [[sums[i * per_row : (i + 1) * per_row] for i in range(spec.mr)]]
-        # conj(x) * y etc.: re = rr - sign_a sign_b ii, im = sign_b ri + sign_a ir
-        sign_a, sign_b = (self.conj_sign(bit) for bit in (0, 1))
-        sign_ii = b.fneg(b.fmul(sign_a, sign_b), name="sign_ii")
-        tile: Tile = [[], []]
-        for i in range(spec.mr):  # generation loop
-            re, im = [], []
-            for v in range(spec.row_vectors):
-                rr, ii, ri, ir_ = sums[i * per_row + v * 4 : i * per_row + v * 4 + 4]
-                re.append(b.fadd(rr, b.fmul(ii, sign_ii), name=f"re_{i}_{v}"))  # products by ±1 are exact
-                im.append(b.fadd(b.fmul(ri, sign_b), b.fmul(ir_, sign_a), name=f"im_{i}_{v}"))
-            tile[0].append(re)
-            tile[1].append(im)
-        return tile
-
-    def conj_sign(self, bit: int) -> ir.Value:
-        b = self.b
-        is_set = b.icmp_signed("!=", b.and_(self.args["conj"], I64(1 << bit)), I64(0))
-        sign = b.select(is_set, ir.Constant(self.real, -1.0), ir.Constant(self.real, 1.0))
-        return broadcast(b, sign, self.spec.lanes, f"sign_{'ab'[bit]}")
-
-    def update_c(self, tile: Tile) -> None:
-        """Emit the three ways to write C: whole vectors, masked vectors, element by element."""
-        spec, b, args = self.spec, self.b, self.args
-        whole, edge, scalar, done = (b.append_basic_block(n) for n in ("c_whole", "c_edge", "c_scalar", "c_done"))
-        vectors_fit = b.icmp_signed("==", args["cs_c"], I64(spec.itemsize))
-        if spec.complex:
-            real_factors = b.and_(self.is_zero(args["alpha_im"]), self.is_zero(args["beta_im"]))
-            vectors_fit = b.and_(vectors_fit, real_factors)
-        full = b.icmp_signed("==", args["n_cur"], I64(spec.nr))
-        not_whole = b.append_basic_block("c_not_whole")
-        b.cbranch(b.and_(vectors_fit, full), whole, not_whole)
-        b.position_at_end(not_whole)
-        b.cbranch(b.and_(vectors_fit, I1(int(spec.isa.masks))), edge, scalar)
-
-        for block, masked in ((whole, False), (edge, True)):
-            b.position_at_end(block)
-            masks = self.column_masks() if masked else None
-            zero_block, blend_block = b.append_basic_block("beta_zero"), b.append_basic_block("beta_nonzero")
-            b.cbranch(self.is_zero(args["beta_re"]), zero_block, blend_block)
-            for target, beta_zero in ((zero_block, True), (blend_block, False)):
-                b.position_at_end(target)
-                self.store_rows(tile, masks, beta_zero, done)
-        b.position_at_end(scalar)
-        self.store_elements(tile)
-        b.branch(done)
-        b.position_at_end(done)
-        b.ret_void()
-
-    def is_zero(self, value: ir.Value) -> ir.Value:
-        return self.b.fcmp_ordered("==", value, ir.Constant(self.real, 0.0))
-
-    def store_rows(self, tile: Tile, masks: list[ir.Value] | None, beta_zero: bool, done: ir.Block) -> None:
-        """Emit row after row until m_cur; real alpha and beta, unit column stride."""
-        spec, b = self.spec, self.b
-        alpha = broadcast(b, self.args["alpha_re"], spec.lanes, "alpha")
-        beta = broadcast(b, self.args["beta_re"], spec.lanes, "beta")
-        for i in range(spec.mr):  # generation loop
-            if i:
-                following = b.append_basic_block(f"row_{i}")
-                b.cbranch(b.icmp_signed(">", self.args["m_cur"], I64(i)), following, done)
-                b.position_at_end(following)
-            row = self.row_of_c(i)
-            for v, s in enumerate(self.memory_order([plane[i] for plane in tile])):
-                address = at(b, row, v * spec.isa.vector_bytes)
-                if beta_zero:
-                    value = b.fmul(alpha, s)
-                else:
-                    old = (
-                        load(b, address, self.vector)
-                        if masks is None
-                        else masked_load(b, address, masks[v], self.vector)
-                    )
-                    value = self.emit_fma(alpha, s, b.fmul(beta, old))
-                if masks is None:
-                    store(b, value, address)
-                else:
-                    masked_store(b, value, address, masks[v])
-        b.branch(done)
-
-    def memory_order(self, planes: list[list[ir.Value]]) -> list[ir.Value]:
-        """Emit one row of the tile as the vectors that lie in memory: complex as (re, im) pairs."""
-        if len(planes) == 1:
-            return planes[0]
-        return [
-            vector
-            for re, im in zip(planes[0], planes[1], strict=True)
-            for vector in interleave(self.b, re, im, self.spec.lanes)
-        ]
-
-    def store_elements(self, tile: Tile) -> None:
-        """Emit the way for any strides of C and complex alpha, beta: through a tile on the stack."""
-        spec, b, args = self.spec, self.b, self.args
-        row_bytes = spec.nr * spec.itemsize
-        scratch = stack_vectors(b, self.vector, spec.mr * spec.row_vectors * spec.planes, "scratch")
-        for i in range(spec.mr):  # generation loop
-            for v, s in enumerate(self.memory_order([plane[i] for plane in tile])):
-                store(b, s, at(b, scratch, i * row_bytes + v * spec.isa.vector_bytes))
-
-        def element(i: ir.Value, j: ir.Value) -> None:
-            source = at(b, scratch, b.add(b.mul(i, I64(row_bytes)), b.mul(j, I64(spec.itemsize))))
-            target = at(b, args["c"], b.add(b.mul(i, args["rs_c"]), b.mul(j, args["cs_c"])))
-            offsets = [plane * self.real_bytes for plane in range(spec.planes)]
-            s = [load(b, at(b, source, offset), self.real) for offset in offsets]
-            beta_zero = self.is_zero(args["beta_re"])
-            if spec.complex:
-                beta_zero = b.and_(beta_zero, self.is_zero(args["beta_im"]))
-            with b.if_else(beta_zero) as (then, otherwise):
-                with then:
-                    for value, offset in zip(self.scale("alpha", s, None), offsets, strict=True):
-                        store(b, value, at(b, target, offset))
-                with otherwise:
-                    old = self.scale("beta", [load(b, at(b, target, offset), self.real) for offset in offsets], None)
-                    for value, offset in zip(self.scale("alpha", s, old), offsets, strict=True):
-                        store(b, value, at(b, target, offset))
-
-        def row(i: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-            def column(j: ir.Value, __: list[ir.Value]) -> list[ir.Value]:
-                element(i, j)
-                return []
-
-            return count_loop(b, args["n_cur"], [], column, "edge_j")
-
-        count_loop(b, args["m_cur"], [], row, "edge_i")
-
-    def scale(self, factor: str, x: list[ir.Value], plus: list[ir.Value] | None) -> list[ir.Value]:
-        """Emit ``factor * x (+ plus)`` with one pinned rounding, element by element.
-
-        Real: fma(f, x, plus). Complex: re = fma(f_re, x_re, fma(-f_im, x_im, plus_re)),
-        im = fma(f_re, x_im, fma(f_im, x_re, plus_im)); where f_im = 0 its terms are left out, so that
-        an infinite x isn't multiplied by that zero.
-        """
-        b, f_re = self.b, self.args[f"{factor}_re"]
-        if not self.spec.complex:
-            return [b.fmul(f_re, x[0]) if plus is None else self.emit_fma(f_re, x[0], plus[0])]
-        f_im = self.args[f"{factor}_im"]
-        is_real = self.is_zero(f_im)
-        crossed = [(b.fneg(f_im), x[1]), (f_im, x[0])]
-        out = []
-        for plane in range(2):
-            f, other = crossed[plane]
-            if plus is None:
-                inner, plain = b.fmul(f, other), b.fmul(f_re, x[plane])
-            else:
-                inner, plain = self.emit_fma(f, other, plus[plane]), self.emit_fma(f_re, x[plane], plus[plane])
-            out.append(b.select(is_real, plain, self.emit_fma(f_re, x[plane], inner)))
-        return out
