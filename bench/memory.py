@@ -12,6 +12,8 @@ are verified.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import os
 import subprocess
 import sys
@@ -76,6 +78,8 @@ def measure(library: str, case: str, n: int, dtype: str) -> None:
     # The same product, once before, compiles everything (a smaller one may take another path).
     product(x, y, out=out)
     blisgemm.free_workspace()
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back to the system, so that it counts again
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
     product(x, y, out=out)
