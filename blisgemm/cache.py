@@ -34,7 +34,7 @@ _MAX_FILES = 400  # about 100 MB; an entry is 50 to 300 KB
 _DIGEST_BYTES = 32
 
 # Every module whose text shapes machine code. Relative to the package.
-_COMPILED_SOURCES = ("entry.py", "loops.py", "pack.py", "ukernel", "machine/facts.py", "machine/isas.py")
+_COMPILED_SOURCES = ("entry.py", "outcome.py", "loops.py", "pack.py", "ukernel", "machine/facts.py", "machine/isas.py")
 
 
 def cache_dir() -> Path | None:

@@ -6,7 +6,8 @@ manners after a fork. Does not know: what runs on the threads. Called by ``plan`
 
 Numba's three layers differ where it matters to a library:
 
-- ``tbb``: safe for concurrent and nested calls and after a fork.
+- ``tbb``: safe for concurrent and nested calls, and after a fork unless its threads were at work then: such a
+  child runs on its calling thread.
 - ``omp``: safe for concurrent calls; GNU's runtime kills a forked child that enters it, so a child
   that inherited it runs on its calling thread.
 - ``workqueue``: aborts the process on concurrent or nested entry, so one lock guards it, a call that
@@ -147,6 +148,8 @@ def choose_ways(m: int, n: int, mr: int, nr: int, threads: int) -> tuple[int, in
 
 _forked_with_layer = False
 _workqueue_lock = threading.Lock()
+_regions_lock = threading.Lock()
+_regions = 0  # how many parallel products run right now
 
 
 def threading_layer() -> str:
@@ -193,6 +196,7 @@ def region(threads: int) -> Iterator[int]:
 
     1 means: run on this thread. The caller's own ``numba.set_num_threads`` is a limit, and restored.
     """
+    global _regions
     if threads <= 1 or _forked_with_layer:
         yield 1
         return
@@ -210,9 +214,13 @@ def region(threads: int) -> Iterator[int]:
         before = numba.get_num_threads()
         granted = min(threads, before)
         numba.set_num_threads(granted)
+        with _regions_lock:
+            _regions += 1
         try:
             yield granted
         finally:
+            with _regions_lock:
+                _regions -= 1
             numba.set_num_threads(before)
     finally:
         if locked:
@@ -220,11 +228,13 @@ def region(threads: int) -> Iterator[int]:
 
 
 def _after_fork_in_child() -> None:
-    global _forked_with_layer, _workqueue_lock
+    global _forked_with_layer, _workqueue_lock, _regions_lock, _regions
     _workqueue_lock = threading.Lock()
+    _regions_lock = threading.Lock()
     _default_threads.cache_clear()
-    if threading_layer() in ("omp", "workqueue"):
+    if threading_layer() in ("omp", "workqueue") or _regions:
         _forked_with_layer = True
+    _regions = 0
 
 
 if hasattr(os, "register_at_fork"):

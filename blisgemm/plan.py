@@ -254,8 +254,10 @@ def _extent(name: str, value: Any) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise BlisgemmTypeError(f"{name}: expected an integer >= 0; got {value!r}")
     extent = int(value.__index__())
-    if not 0 <= extent < 2**63:
-        raise BlisgemmValueError(f"{name}: expected an integer from 0 to 2**63 - 1; got {value!r}")
+    if extent < 0:
+        raise BlisgemmValueError(f"{name}: expected an integer >= 0; got {value!r}")
+    if extent >= 2**63:
+        raise BlisgemmValueError(f"{name}: expected an integer below 2**63; got {value!r}")
     return extent
 
 
