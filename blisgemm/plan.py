@@ -43,10 +43,11 @@ PATHS = ("empty", "scale", "direct", "packed", "numpy")
 # (bench/small.py, Zen 4, 2026-11-30).
 DIRECT_TERMS = 128**3
 
-# Share of L2 that B may take on the direct path, by vector set. AVX-512 (8 rows at once, 48 or 24 columns): direct was
-# 3 to 15 % faster than packed while B fit (f32 to n = 512, f64 to 360); AVX2 (4 rows: B is read twice as often, and
-# wider tiles run out of address registers): only up to n = 160 (same machine and day). Sets without a row here pack.
-DIRECT_SHARE_OF_L2 = {"avx512": 1.0, "avx2": 1 / 8}
+# Share of L2 that B may take on the direct path, by machine and vector set; a machine without a row packs. Zen 4 with
+# AVX-512 (8 rows at once, 48 or 24 columns): direct was 3 to 15 % faster than packed while B fit (f32 to n = 512, f64 to
+# 360); AVX2 (4 rows: B is read twice as often, and wider tiles run out of address registers): only up to n = 160
+# (2026-11-30). Emerald Rapids has no row: direct lost up to half there (f64, n = 512: 0.51 times NumPy, packed 0.9).
+DIRECT_SHARE_OF_L2 = {("zen4", "avx512"): 1.0, ("zen4", "avx2"): 1 / 8}
 
 
 @dataclass(frozen=True)
@@ -358,7 +359,7 @@ def _choose_role(machine: Machine, m: int, n: int, k: int, dtype: str, b_has_row
             f"path: {n} columns use each element of A once, so packing it would be a copy for nothing",
         )
     b_bytes, l2_bytes = k * n * wide.itemsize, machine.l2.size_bytes // machine.l2.cores
-    room = int(l2_bytes * DIRECT_SHARE_OF_L2.get(machine.isa.name, 0))
+    room = int(l2_bytes * DIRECT_SHARE_OF_L2.get((machine.name, machine.isa.name), 0))
     if b_bytes <= room:
         why = (
             f"path: B's {b_bytes // 1024:,} KiB stay in L2 ({room // 1024:,} KiB used so), where packing gains nothing"
