@@ -44,8 +44,8 @@ PATHS = ("empty", "scale", "direct", "packed", "numpy")
 DIRECT_TERMS = 128**3
 
 # Share of L2 that B may take on the direct path, by machine and vector set; a machine without a row packs. Zen 4 with
-# AVX-512 (8 rows at once, 48 or 24 columns): direct was 3 to 15 % faster than packed while B fit (f32 to n = 512, f64 to
-# 360); AVX2 (4 rows: B is read twice as often, and wider tiles run out of address registers): only up to n = 160
+# AVX-512 (8 rows at once, 48 or 24 columns): direct was 3 to 15 % faster than packed while B fit (f32 n <= 512, f64 n
+# <= 360); AVX2 (4 rows: B is read twice as often, and wider tiles run out of address registers): only up to n = 160
 # (2026-11-30). Emerald Rapids has no row: direct lost up to half there (f64, n = 512: 0.51 times NumPy, packed 0.9).
 DIRECT_SHARE_OF_L2 = {("zen4", "avx512"): 1.0, ("zen4", "avx2"): 1 / 8}
 
@@ -367,7 +367,9 @@ def _choose_role(machine: Machine, m: int, n: int, k: int, dtype: str, b_has_row
         # padding columns to whole tiles may cost more than the 3 to 7 % that the wide tile gains (catalog)
         padded_small, padded_wide = (-(-n // spec.nr) * spec.nr for spec in (small, wide))
         return "direct", "wide" if padded_wide <= 1.04 * padded_small else "direct", why
-    why = f"path: B's {b_bytes // 1024:,} KiB don't fit the {room // 1024:,} KiB of L2 that the direct path may use"
+    why = f"path: m n k = {m * n * k:,} > {DIRECT_TERMS:,}, enough work to repay packing"
+    if room:
+        why += f", and B's {b_bytes // 1024:,} KiB exceed the {room // 1024:,} KiB of L2 that it could use as it lies"
     return "packed", "packed", why
 
 
