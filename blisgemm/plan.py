@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .blocking import KC_MAX, Blocking, choose_blocking, footprints, kc_for
+from .blocking import KC_MAX, Blocking, choose_blocking, footprints, kc_for, low_et_al
 from .errors import BlisgemmTypeError, BlisgemmValueError, OverrideError
 from .machine import current, host_isas
 from .machine.facts import Machine
@@ -152,6 +152,8 @@ class Plan:
             lines.append(f"workspace {self.workspace_bytes / 1024:,.0f} KiB")
         lines.append(f"bits      {self.bits}")
         reasons = self.reasons + (self.blocking.reasons if self.blocking and self.path == "packed" else ())
+        if self.path == "packed" and self.kernel is not None:
+            reasons = (*reasons, low_et_al(self.machine, self.kernel).text)
         lines += [f"because   {reasons[0]}"] * bool(reasons) + [f"          {reason}" for reason in reasons[1:]]
         return "\n".join(lines)
 

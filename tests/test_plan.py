@@ -99,3 +99,7 @@ def test_explain_takes_every_keyword_of_gemm() -> None:
     assert "path      direct" in text
     with pytest.raises(BlisgemmTypeError, match="epilog: expected"):
         blisgemm.explain(a, a, epilog=None)
+
+
+def test_a_packed_plan_shows_the_answer_of_low_et_al_beside_its_own() -> None:
+    assert "Low et al. (TOMS 43(2), 2016)" in str(blisgemm.make_plan(2000, 2000, 2000))
