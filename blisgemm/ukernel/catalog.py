@@ -12,6 +12,8 @@ long rows, on either path.
 
 from __future__ import annotations
 
+from functools import cache
+
 from ..errors import BlisgemmValueError
 from ..machine.facts import Isa
 from ..machine.isas import AVX2, AVX512, GENERIC, NEON, SSE2
@@ -59,19 +61,26 @@ def _row(dtype: str, tile: tuple[int, int], isa: Isa) -> KernelSpec:
     return KernelSpec(dtype, dtype, dtype, tile[0], tile[1], isa, unroll=_UNROLL.get(isa.name, 4))
 
 
-_ROWS: dict[tuple[str, str, str], tuple[KernelSpec, ...]] = {
-    (isa.name, dtype, role): tuple(_row(dtype, tile, isa) for tile in tiles)
-    for isa, dtype, *by_role in _TILES
-    for role, tiles in zip(ROLES, by_role, strict=True)
-}
-_BY_NAME: dict[str, KernelSpec] = {spec.name: spec for rows in _ROWS.values() for spec in rows}
+@cache
+def _rows() -> dict[tuple[str, str, str], tuple[KernelSpec, ...]]:
+    """Return the specs by (isa, dtype, role), made when first asked for: checking them all takes 10 ms."""
+    return {
+        (isa.name, dtype, role): tuple(_row(dtype, tile, isa) for tile in tiles)
+        for isa, dtype, *by_role in _TILES
+        for role, tiles in zip(ROLES, by_role, strict=True)
+    }
+
+
+@cache
+def _by_name() -> dict[str, KernelSpec]:
+    return {spec.name: spec for rows in _rows().values() for spec in rows}
 
 
 def kernels(dtype: str | None = None, isa: str | None = None) -> tuple[KernelSpec, ...]:
     """Return the rows of the catalog, all or those of a dtype or a vector set."""
     return tuple(
         spec
-        for spec in _BY_NAME.values()
+        for spec in _by_name().values()
         if (dtype is None or spec.acc_dtype == dtype) and (isa is None or spec.isa.name == isa)
     )
 
@@ -83,12 +92,12 @@ def by_name(name: str) -> KernelSpec:
         BlisgemmValueError: there is none; the message lists those of the same dtype.
     """
     try:
-        return _BY_NAME[name]
+        return _by_name()[name]
     except KeyError:
-        alike = [n for n in _BY_NAME if n.split("_")[0] == str(name).split("_")[0]] or list(_BY_NAME)
+        alike = [n for n in _by_name() if n.split("_")[0] == str(name).split("_")[0]] or list(_by_name())
         raise BlisgemmValueError(f"kernel: expected one of {', '.join(alike)}; got {name!r}") from None
 
 
 def preferred(dtype: str, isa: Isa, role: str) -> KernelSpec:
     """Return the kernel of first choice for a dtype on a vector set, in a role of ``ROLES``."""
-    return _ROWS[isa.name, dtype, role][0]
+    return _rows()[isa.name, dtype, role][0]
