@@ -25,8 +25,8 @@ from .errors import BlisgemmValueError
 from .machine.facts import Cache, Machine
 from .ukernel.spec import KernelSpec
 
-__all__ = ["KC_MAX", "Blocking", "Footprint", "LowAnswer", "choose_blocking", "footprints", "kc_for",
-           "low_et_al"]  # fmt: skip
+__all__ = ["KC_MAX", "PANEL_BYTES_MAX", "Blocking", "Footprint", "LowAnswer", "choose_blocking", "even_mc",
+           "even_nc", "footprints", "kc_for", "low_et_al"]  # fmt: skip
 
 # Elements of k in one block, at most; multiples of KC_STEP. Between BLIS's 256 (haswell) and 640 (altra).
 # Source: bench/kc.py on Zen 4 (AVX-512 and AVX2 kernels) and Emerald Rapids, 2026-11-29: of 256, 384, 512
@@ -172,6 +172,19 @@ def choose_blocking(
     return Blocking(mc, nc, kc, sizes, (why_kc, why_mc, why_nc, _say_l1(kernel, sizes[1])))
 
 
+def even_mc(kernel: KernelSpec, m: int, ic_ways: int, most: int) -> int:
+    """Return the mc of at most ``most`` rows (one micro-panel at least) that is even over one thread's rows."""
+    share = _ceil_div(max(1, _ceil_div(m, kernel.mr)), ic_ways)  # micro-panels per thread, as in loops.share
+    return _even_step(share, max(1, most // kernel.mr)) * kernel.mr
+
+
+def even_nc(kernel: KernelSpec, n: int, jr_ways: int, most: int) -> int:
+    """Return the nc of at most ``most`` columns (one micro-panel at least) that is even over n and the ways of jr."""
+    limit, panels = max(1, most // kernel.nr), max(1, _ceil_div(n, kernel.nr))
+    unit = jr_ways if panels > limit >= jr_ways else 1  # so that no thread waits for another in a full panel
+    return min(panels, _even_step(_ceil_div(panels, unit), limit // unit) * unit) * kernel.nr
+
+
 def footprints(
     machine: Machine, kernel: KernelSpec, mc: int, nc: int, kc: int, threads: int = 1
 ) -> tuple[Footprint, ...]:
@@ -235,7 +248,7 @@ def _choose_mc(l2: Cache, kernel: KernelSpec, kc: int, m: int, ic_ways: int) -> 
     )
     limit = max(1, a_bytes // (kc * kernel.itemsize * kernel.mr))
     share = _ceil_div(max(1, _ceil_div(m, kernel.mr)), ic_ways)  # micro-panels per thread, as in loops.share
-    mc = _even_step(share, limit) * kernel.mr
+    mc = even_mc(kernel, m, ic_ways, limit * kernel.mr)
     rows = min(m, share * kernel.mr)
     shared = f" for each of {l2.cores} cores" if l2.cores > 1 else ""
     of = f"one thread's {rows} of {m} rows" if ic_ways > 1 else f"{m} rows"
@@ -260,10 +273,7 @@ def _choose_nc(l3: Cache | None, kernel: KernelSpec, kc: int, n: int, jr_ways: i
     if limit * column_bytes > PANEL_BYTES_MAX:
         limit = PANEL_BYTES_MAX // column_bytes
         why = f"the panel of B is bounded to {_size(PANEL_BYTES_MAX)}, {limit} columns"
-    limit = max(1, limit // kernel.nr)
-    panels = max(1, _ceil_div(n, kernel.nr))
-    unit = jr_ways if panels > limit >= jr_ways else 1  # so that no thread waits for another in a full panel
-    nc = min(panels, _even_step(_ceil_div(panels, unit), limit // unit) * unit) * kernel.nr
+    nc = even_nc(kernel, n, jr_ways, limit)
     return nc, f"nc = {nc}: {why}; {_blocks(n, nc)} of {n} columns"
 
 
