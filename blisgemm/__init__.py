@@ -5,7 +5,7 @@ Public names only; the compiled parts are loaded by the first product.
 
 from ._version import __version__
 from .api import explain, gemm, matmul
-from .errors import BlisgemmError, BlisgemmTypeError, BlisgemmValueError, OverrideError
+from .errors import BlisgemmError, BlisgemmTypeError, BlisgemmValueError, BlisgemmWarning, OverrideError
 from .parallel import get_num_threads, num_threads, set_num_threads
 from .plan import Plan, make_plan
 from .workspace import free_workspace, workspace_bytes
@@ -14,6 +14,7 @@ __all__ = [
     "BlisgemmError",
     "BlisgemmTypeError",
     "BlisgemmValueError",
+    "BlisgemmWarning",
     "OverrideError",
     "Plan",
     "__version__",

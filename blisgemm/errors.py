@@ -9,6 +9,7 @@ __all__ = [
     "BlisgemmError",
     "BlisgemmTypeError",
     "BlisgemmValueError",
+    "BlisgemmWarning",
     "OverrideError",
 ]
 
@@ -27,3 +28,7 @@ class BlisgemmTypeError(BlisgemmError, TypeError):
 
 class OverrideError(BlisgemmValueError):
     """An environment override (``BLISGEMM_*``) that is unknown or can't run on this machine."""
+
+
+class BlisgemmWarning(UserWarning):
+    """Something beside the product that was left out, such as a tuning file for another machine."""

@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 _KEPT = os.environ.get("BLISGEMM_TEST_CACHE_DIR")
 _CACHE = _KEPT or tempfile.mkdtemp(prefix="blisgemm-tests-")
 os.environ["BLISGEMM_CACHE_DIR"] = _CACHE
+os.environ["BLISGEMM_TUNING"] = "off"  # what the developer has tuned here is no matter of the tests
 for _name in ("BLISGEMM_KERNEL", "BLISGEMM_NUM_THREADS", "BLISGEMM_VERBOSE"):
     os.environ.pop(_name, None)
 # Four threads on any machine, so that 2 x 2 ways exist; Numba reads it when it is first imported.

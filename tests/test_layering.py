@@ -35,7 +35,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("ukernel.microtile",),
     ("ukernel.vec",),
     ("plan", "operands"),
-    ("workspace", "cache", "outcome"),
+    ("workspace", "cache", "outcome", "tuning.*"),
     ("parallel", "blocking"),
     ("ukernel.catalog",),
     ("ukernel.spec", "ukernel.__init__", "verbose"),
@@ -52,6 +52,8 @@ PURE = (
     "machine.known",
     "ukernel.spec",
     "ukernel.catalog",
+    "tuning.choices",
+    "tuning.apply",
     "_version",
 )
 HARMLESS = {
@@ -241,8 +243,9 @@ def test_only_the_compiled_layers_import_the_compiler_at_the_top() -> None:
 
 
 def test_standard_library_numpy_numba_and_llvmlite_are_all_that_the_core_needs() -> None:
-    # threadpoolctl is asked only if the program has imported it; the CLI's extras are the CLI's
-    optional = {"parallel": {"threadpoolctl"}}
+    # threadpoolctl is asked only if the program has imported it; the CLI's extras are the CLI's; Python 3.10
+    # has tomli in place of tomllib
+    optional = {"parallel": {"threadpoolctl"}, "tuning.file": {"tomllib", "tomli"}}
     for module, path in modules().items():
         if module.split(".")[0] in ("cli", "teach", "cuda"):
             continue
