@@ -14,7 +14,7 @@ from .errors import BlisgemmTypeError, BlisgemmValueError
 from .gufunc import NOT_GIVEN, general_matmul
 from .outcome import DONE, PLAIN
 from .parallel import check_threads, get_num_threads
-from .plan import DIRECT_TERMS, Plan, choose_kernel, fast_lane_kc, numpy_plan
+from .plan import Plan, choose_kernel, fast_lane_kc, fast_lane_terms, numpy_plan
 
 __all__ = ["explain", "gemm", "matmul"]
 
@@ -179,7 +179,7 @@ def explain(a: Any, b: Any, c: Any = None, **keywords: Any) -> str:
 
 # ---- matmul ------------------------------------------------------------------------------------------
 
-# dtype object -> (compiled fast lane, its kernel, kc_max, dtype name); filled at the first product of a dtype
+# dtype object -> (compiled fast lane, its kernel, kc_max, most terms, dtype name); filled at the first product of one
 _lanes: dict[Any, Any] = {}
 
 
@@ -193,7 +193,7 @@ def _open_lane(x1: Any, x2: Any) -> Any:
     from .compiled import entry_point
 
     kernel = choose_kernel(name, "direct")[0]
-    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(name), name)
+    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(name), fast_lane_terms(name), name)
     _lanes[x1.dtype] = lane
     return lane
 
@@ -208,12 +208,12 @@ def _by_lane(x1: Any, x2: Any, out: Any) -> Any:
         lane = _lanes.get(dt) or _open_lane(x1, x2)
         if lane is None:
             return None
-        code, kernel, kc_max, name = lane
+        code, kernel, kc_max, terms, name = lane
         if out is None:
             if x1.ndim != 2:
                 return None
             out = _empty((x1.shape[0], x2.shape[1]), dt)
-        state = code(kernel, kc_max, DIRECT_TERMS, x1, x2, out, _ndarray, dt)
+        state = code(kernel, kc_max, terms, x1, x2, out, _ndarray, dt)
     except (AttributeError, IndexError, TypeError):
         return None  # not arrays: the general way says so
     if state == DONE:

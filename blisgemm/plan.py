@@ -19,6 +19,7 @@ from .errors import BlisgemmTypeError, BlisgemmValueError, OverrideError
 from .machine import current, host_isas
 from .machine.facts import Machine
 from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
+from .tuning import Tuning, direct_limits, in_force, lane_terms, tuned_blocking, tuned_ways
 from .ukernel import catalog
 from .ukernel.spec import SHORT_NAMES, KernelSpec
 from .workspace import buffer_bytes
@@ -29,6 +30,7 @@ __all__ = [
     "Plan",
     "choose_kernel",
     "fast_lane_kc",
+    "fast_lane_terms",
     "make_plan",
     "numpy_plan",
     "plan_for",
@@ -281,7 +283,7 @@ def _check_blocking(blocking: Any, kernel: KernelSpec) -> tuple[int, int, int]:
 def plan_for(
     m: int, n: int, k: int, dtype: str, threads: int, b_has_rows: bool, swapped: bool = False,
     kernel: KernelSpec | None = None, blocking: tuple[int, int, int] | None = None, path: str | None = None,
-    batch: int = 1,
+    batch: int = 1, tuning: Tuning | None = None,
 ) -> Plan:  # fmt: skip
     """Return the plan for checked arguments; cached.
 
@@ -290,6 +292,7 @@ def plan_for(
             path needs.
         swapped: see ``wants_swap``.
         batch: number of products of this shape.
+        tuning: in place of what the user's tuning file says.
     """
     machine = current()
     plan = Plan(m, n, k, dtype, "direct", None, None, machine, batch=batch, swapped=swapped)
@@ -299,24 +302,34 @@ def plan_for(
         return replace(plan, path="scale", reasons=("path: k = 0, so the result is beta * C",))
     if swapped:
         m, n = n, m
+    if tuning is None:
+        tuning = in_force(machine)
     role = path or "packed"
-    why = "path: as asked for"
+    why, notes = "path: as asked for", [f"tuning file {tuning.source}: {tuning.ignored}"] * bool(tuning.ignored)
     if path is None:
-        path, role, why = _choose_role(machine, m, n, k, dtype, b_has_rows)
+        path, role, why, tuned = _choose_role(machine, m, n, k, dtype, b_has_rows, tuning, threads)
+        notes += tuned
     if path == "direct" and not b_has_rows:
         rows = "columns of A (one column of C is computed transposed)" if swapped else "rows of B"
         raise BlisgemmValueError(f"path: expected 'packed', as 'direct' needs {rows} with unit stride; got 'direct'")
     spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, role)
     useful = useful_threads(m * n * k * batch, threads)
     batch_ways = min(useful, batch) if batch > 1 and (path == "direct" or batch >= useful) else 1
-    reasons = [why, why_kernel]
+    reasons = [why, *notes, why_kernel]
     if batch_ways > 1:
         reasons.append(f"threads: {batch_ways} over the {batch} items of the batch")
     ic_ways, jr_ways = 1, 1
     if (path == "packed" and batch_ways == 1) or (path == "direct" and batch == 1 and m * n * k > DIRECT_TERMS):
         ic_ways, jr_ways = choose_ways(m, n, spec.mr, spec.nr, useful_threads(m * n * k, threads))
     if path == "packed":
+        # tuned for products that keep all the threads they may use busy, and are not a batch's items
+        tunable = batch_ways == 1 and m > spec.mr and useful_threads(m * n * k, threads) == threads
+        if tunable:
+            (ic_ways, jr_ways), tuned = tuned_ways(tuning, spec, m, n, threads, (ic_ways, jr_ways))
+            reasons += tuned
         chosen = choose_blocking(machine, spec, m, n, k, ic_ways, jr_ways)
+        if tunable:
+            chosen = tuned_blocking(tuning, machine, spec, chosen, m, n, threads, ic_ways, jr_ways)
         if m <= spec.mr:
             chosen = _stream_b(machine, spec, chosen, k)
         if blocking is not None:
@@ -343,14 +356,30 @@ def _stream_b(machine: Machine, spec: KernelSpec, chosen: Blocking, k: int) -> B
     return replace(chosen, nc=nc, reasons=(*chosen.reasons, reason))
 
 
-def _choose_role(machine: Machine, m: int, n: int, k: int, dtype: str, b_has_rows: bool) -> tuple[str, str, str]:
-    """Return (path, the kernel's role, why)."""
+def _choose_role(
+    machine: Machine, m: int, n: int, k: int, dtype: str, b_has_rows: bool, tuning: Tuning, threads: int
+) -> tuple[str, str, str, tuple[str, ...]]:
+    """Return (path, the kernel's role, why, what of it is tuned)."""
+    share = DIRECT_SHARE_OF_L2.get((machine.name, machine.isa.name), 0)
+    model = _role_within(machine, m, n, k, dtype, b_has_rows, DIRECT_TERMS, share)
+    kernels = tuple(choose_kernel(dtype, role)[0].name for role in ("direct", "wide"))
+    terms, share, reasons = direct_limits(tuning, dtype, kernels, threads, DIRECT_TERMS, share)
+    if not reasons:
+        return *model, ()
+    tuned = _role_within(machine, m, n, k, dtype, b_has_rows, terms, share)
+    return *tuned, () if tuned[:2] == model[:2] else reasons
+
+
+def _role_within(
+    machine: Machine, m: int, n: int, k: int, dtype: str, b_has_rows: bool, terms: int, share: float
+) -> tuple[str, str, str]:
+    """Return (path, the kernel's role, why) if products go direct up to so many terms, or with B in a share of L2."""
     small, wide, row = (choose_kernel(dtype, role)[0] for role in ("direct", "wide", "row"))
     if not b_has_rows:
         why = "path: B's columns are strided, so vectors of it must be packed"
         return "packed", "row" if m <= row.mr else "packed", why
-    if m * n * k <= DIRECT_TERMS:
-        return "direct", "direct", f"path: m n k = {m * n * k:,} <= {DIRECT_TERMS:,}, too little work to repay packing"
+    if m * n * k <= terms:
+        return "direct", "direct", f"path: m n k = {m * n * k:,} <= {terms:,}, too little work to repay packing"
     if m <= max(small.mr, row.mr):
         why = f"path: {m} rows use each element of B once, so packing it would be a copy for nothing"
         return "direct", "row" if m <= row.mr else "wide", why
@@ -361,7 +390,7 @@ def _choose_role(machine: Machine, m: int, n: int, k: int, dtype: str, b_has_row
             f"path: {n} columns use each element of A once, so packing it would be a copy for nothing",
         )
     b_bytes, l2_bytes = k * n * wide.itemsize, machine.l2.size_bytes // machine.l2.cores
-    room = int(l2_bytes * DIRECT_SHARE_OF_L2.get((machine.name, machine.isa.name), 0))
+    room = int(l2_bytes * share)
     if b_bytes <= room:
         why = (
             f"path: B's {b_bytes // 1024:,} KiB stay in L2 ({room // 1024:,} KiB used so), where packing gains nothing"
@@ -369,7 +398,7 @@ def _choose_role(machine: Machine, m: int, n: int, k: int, dtype: str, b_has_row
         # padding columns to whole tiles may cost more than the 3 to 7 % that the wide tile gains (catalog)
         padded_small, padded_wide = (-(-n // spec.nr) * spec.nr for spec in (small, wide))
         return "direct", "wide" if padded_wide <= 1.04 * padded_small else "direct", why
-    why = f"path: m n k = {m * n * k:,} > {DIRECT_TERMS:,}, enough work to repay packing"
+    why = f"path: m n k = {m * n * k:,} > {terms:,}, enough work to repay packing"
     if room:
         why += f", and B's {b_bytes // 1024:,} KiB exceed the {room // 1024:,} KiB of L2 that it could use as it lies"
     return "packed", "packed", why
@@ -378,3 +407,8 @@ def _choose_role(machine: Machine, m: int, n: int, k: int, dtype: str, b_has_row
 def fast_lane_kc(dtype: str) -> int:
     """Return the largest k that is one kc block."""
     return KC_MAX[dtype]
+
+
+def fast_lane_terms(dtype: str) -> int:
+    """Return the largest m * n * k that the fast lane does at once; a tuned limit may lower it, not raise it."""
+    return lane_terms(in_force(current()), dtype, DIRECT_TERMS)
