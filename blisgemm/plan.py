@@ -32,6 +32,7 @@ __all__ = [
     "fast_lane_kc",
     "fast_lane_terms",
     "make_plan",
+    "model_limits",
     "numpy_plan",
     "plan_for",
     "wants_swap",
@@ -360,14 +361,20 @@ def _choose_role(
     machine: Machine, m: int, n: int, k: int, dtype: str, b_has_rows: bool, tuning: Tuning, threads: int
 ) -> tuple[str, str, str, tuple[str, ...]]:
     """Return (path, the kernel's role, why, what of it is tuned)."""
-    share = DIRECT_SHARE_OF_L2.get((machine.name, machine.isa.name), 0)
-    model = _role_within(machine, m, n, k, dtype, b_has_rows, DIRECT_TERMS, share)
+    terms, share = model_limits()
+    model = _role_within(machine, m, n, k, dtype, b_has_rows, terms, share)
     kernels = tuple(choose_kernel(dtype, role)[0].name for role in ("direct", "wide"))
-    terms, share, reasons = direct_limits(tuning, dtype, kernels, threads, DIRECT_TERMS, share)
+    terms, share, reasons = direct_limits(tuning, dtype, kernels, threads, terms, share)
     if not reasons:
         return *model, ()
     tuned = _role_within(machine, m, n, k, dtype, b_has_rows, terms, share)
     return *tuned, () if tuned[:2] == model[:2] else reasons
+
+
+def model_limits() -> tuple[int, float]:
+    """Return up to how many terms, and to what share of L2 for B, products go direct here unless it is tuned."""
+    machine = current()
+    return DIRECT_TERMS, DIRECT_SHARE_OF_L2.get((machine.name, machine.isa.name), 0.0)
 
 
 def _role_within(
