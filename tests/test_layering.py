@@ -20,6 +20,13 @@ PACKAGE = REPOSITORY / "blisgemm"
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli.*",),
+    ("bench.plots", "bench.tables", "bench.trial"),
+    ("bench.results", "bench.blocks"),
+    ("bench.peak", "bench.operands", "bench.peers.__init__"),
+    ("bench.peers.numpy_matmul", "bench.peers.torch_mm", "bench.peers.mkl_cblas", "bench.peers.openblas_cblas"),
+    ("bench.peers.cblas", "bench.peers.cython_blis"),
+    ("bench.peers.peer", "bench.measure", "bench.exact", "bench.shapes", "bench.environment"),
+    ("bench.__init__",),
     ("teach.*", "ladder.*"),
     ("cuda.*",),
     ("__init__",),
@@ -236,7 +243,7 @@ def test_only_the_compiled_layers_import_the_compiler_at_the_top() -> None:
         for _, target, inside in imports(module, path, top_level_only=True)
         if not inside
         and target.split(".")[0] in ("numba", "llvmlite")
-        and module.split(".")[0] not in ("cli", "teach", "ladder", "cuda")
+        and module.split(".")[0] not in ("cli", "bench", "teach", "ladder", "cuda")
     }
     assert found <= COMPILERS, f"these load the compiler when imported: {sorted(found - COMPILERS)}"
     assert "loops" in found, "the reader of imports sees nothing"
@@ -247,7 +254,7 @@ def test_standard_library_numpy_numba_and_llvmlite_are_all_that_the_core_needs()
     # has tomli in place of tomllib
     optional = {"parallel": {"threadpoolctl"}, "tuning.file": {"tomllib", "tomli"}}
     for module, path in modules().items():
-        if module.split(".")[0] in ("cli", "teach", "cuda"):
+        if module.split(".")[0] in ("cli", "bench", "teach", "cuda"):
             continue
         roots = {target.split(".")[0] for _, target, inside in imports(module, path) if not inside}
         foreign = roots - set(sys.stdlib_module_names) - {"numpy", "numba", "llvmlite"} - optional.get(module, set())

@@ -1,0 +1,164 @@
+"""What was measured, as values: rows, their summaries, and the same as JSON and CSV.
+
+Knows: which numbers a row has and what they mean together. Does not know: how they were measured or how they
+look. Called by ``trial``, ``tables``, ``plots`` and ``cli.bench``.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .measure import Spread, geometric_mean
+from .shapes import Case
+
+__all__ = ["BEST", "OURS", "Roof", "Row", "Run", "Summary", "summarize", "write_csv", "write_json"]
+
+OURS, BEST = "blisgemm", "best"
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The roofline's answer: min(fma peak, bandwidth x flops per byte). Source: Williams et al., CACM 52(4), 2009."""
+
+    level: str
+    bytes_per_second: float
+    gflops: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case, one dtype, one number of threads.
+
+    Attributes:
+        state: ``hot`` (the same operands again and again) or ``cold`` (a new set for each call).
+        rotated_bytes: what the rotating sets take together; of one set if hot.
+        clock: ``CPU time`` or ``wall time``.
+        flops: of one call.
+        seconds: per call, by library; blisgemm is one of them.
+        peak_gflops: the measured fma peak of a core, times the threads.
+        ratios: how many times as long a peer took, round by round; ``best`` is the fastest peer.
+        best: the name of that peer.
+        skipped: why a peer isn't in the row.
+    """
+
+    case: Case
+    dtype: str
+    threads: int
+    state: str
+    rotated_bytes: int
+    clock: str
+    path: str
+    kernel: str
+    flops: int
+    rounds: int
+    seconds: dict[str, Spread]
+    peak_gflops: float
+    roof: Roof | None
+    ratios: dict[str, Spread]
+    best: str
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def gflops(self, name: str = OURS) -> float:
+        """Return a library's GFLOP/s by its median time."""
+        return self.flops / self.seconds[name].median / 1e9
+
+    @property
+    def of_peak(self) -> float:
+        """Our share of the fma peak."""
+        return self.gflops() / self.peak_gflops
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One set of shapes, dtype and number of threads against one peer: geometric mean and minimum of the ratios."""
+
+    group: str
+    dtype: str
+    threads: int
+    peer: str
+    rows: int
+    geometric_mean: float
+    minimum: float
+    minimum_at: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """A whole run."""
+
+    command: str
+    machine: dict[str, str]
+    peers: dict[str, str]
+    absent: dict[str, str]
+    rows: list[Row]
+
+
+def summarize(rows: Sequence[Row]) -> list[Summary]:
+    """Return the summaries, peers in the rows' order and the best peer last."""
+    groups: dict[tuple[str, str, int], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.case.group, row.dtype, row.threads), []).append(row)
+    found = []
+    for (group, dtype, threads), members in groups.items():
+        peers = list(dict.fromkeys(peer for row in members for peer in row.ratios if peer != BEST))
+        for peer in [*peers, BEST] if peers else []:
+            those = [row for row in members if peer in row.ratios]
+            worst = min(those, key=lambda row: row.ratios[peer].median)
+            mean = geometric_mean(row.ratios[peer].median for row in those)
+            found.append(
+                Summary(group, dtype, threads, peer, len(those), mean, worst.ratios[peer].median, worst.case.label)
+            )
+    return found
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    """Return the row with its derived numbers, for JSON."""
+    flat = asdict(row)
+    case = flat.pop("case")
+    gflops = {name: row.gflops(name) for name in row.seconds}
+    return {**case, "label": row.case.label, **flat, "gflops": gflops, "of_peak": row.of_peak}
+
+
+def write_json(path: Path, run: Run) -> None:
+    """Write everything; ``format`` counts changes of this layout."""
+    whole = {
+        "format": 1, "command": run.command, "machine": run.machine, "peers": run.peers, "absent": run.absent,
+        "rows": [_flat(row) for row in run.rows], "summaries": [asdict(s) for s in summarize(run.rows)],
+    }  # fmt: skip
+    path.write_text(json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def write_csv(path: Path, run: Run) -> None:
+    """Write one line per row and library; blisgemm's own line has ratio 1. A skipped peer has its reason."""
+    fields = [
+        "set", "shape", "m", "n", "k", "batch", "dtype", "threads", "state", "clock", "library", "seconds_low",
+        "seconds_median", "seconds_high", "gflops", "peak_gflops", "of_peak", "roof_gflops", "ratio_low",
+        "ratio_median", "ratio_high", "rounds", "path", "kernel", "skipped",
+    ]  # fmt: skip
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fields)
+        writer.writeheader()
+        for row in run.rows:
+            case = row.case
+            about = {
+                "set": case.group, "shape": case.label, "m": case.m, "n": case.n, "k": case.k,
+                "batch": "x".join(map(str, case.batch)), "dtype": row.dtype, "threads": row.threads,
+                "state": row.state, "clock": row.clock, "peak_gflops": row.peak_gflops, "rounds": row.rounds,
+                "roof_gflops": row.roof.gflops if row.roof else "", "path": row.path, "kernel": row.kernel,
+            }  # fmt: skip
+            for name, took in row.seconds.items():
+                ratio = row.ratios.get(name, Spread(1.0, 1.0, 1.0))
+                line = {
+                    "library": name, "seconds_low": took.low, "seconds_median": took.median, "seconds_high": took.high,
+                    "gflops": row.gflops(name), "of_peak": row.gflops(name) / row.peak_gflops,
+                    "ratio_low": ratio.low, "ratio_median": ratio.median, "ratio_high": ratio.high,
+                }  # fmt: skip
+                writer.writerow({**about, **line})
+            for name, reason in row.skipped.items():
+                writer.writerow({**about, "library": name, "skipped": reason})

@@ -1,0 +1,116 @@
+"""Rows as text: one line each while a run goes on, a Markdown table at its end, a place in a file for it.
+
+Knows: how a row looks. Does not know: how it was measured. Called by ``cli.bench`` and the scripts of ``bench/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .results import BEST, OURS, Row, Run, Summary
+
+__all__ = [
+    "NAMES",
+    "SHORT",
+    "about",
+    "head_line",
+    "markdown",
+    "markdown_table",
+    "row_line",
+    "summary_line",
+    "write_between",
+]
+
+NAMES = {"numpy": "NumPy", "mkl": "MKL", "torch": "torch", "openblas": "OpenBLAS", "blis": "BLIS", "best": "best"}
+SHORT = {"float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128"}
+
+
+def head_line(peers: Sequence[str], width: int) -> str:
+    """Return the line above the rows' lines; ``width``: of the longest label."""
+    return f"{'':<{width}} {'':<4} {'µs':>8} {'GFLOP/s':>7} {'peak':>5}" + "".join(
+        f" {NAMES.get(peer, peer):>{_width(peer)}}" for peer in peers
+    )
+
+
+def row_line(row: Row, peers: Sequence[str], width: int) -> str:
+    """Return a row in one line: ratios as medians, the best peer by name with quartiles, the share of the roof."""
+    microseconds = row.seconds[OURS].median * 1e6
+    text = f"{microseconds:.4g}" if microseconds < 1e4 else f"{microseconds:.0f}"
+    line = f"{row.case.label:<{width}} {SHORT[row.dtype]:<4} {text:>8} {row.gflops():>7.4g} {row.of_peak:>5.0%}"
+    for peer in peers:
+        ratio = f"{row.ratios[peer].median:.2f}" if peer in row.ratios else "-"
+        line += f" {ratio:>{_width(peer)}}"
+    if row.best and len(peers) > 1:
+        line += f"  {NAMES.get(row.best, row.best)} {row.ratios[BEST]}"
+    if row.roof:
+        line += f"  {row.roof.share:.0%} of {row.roof.level} roof"
+    return line
+
+
+def _width(peer: str) -> int:
+    return max(5, len(NAMES.get(peer, peer)))
+
+
+def summary_line(summary: Summary) -> str:
+    """Return a summary in one line."""
+    threads = f"{summary.threads} thread" + "s" * (summary.threads > 1)
+    return (
+        f"{summary.group:<8} {SHORT[summary.dtype]:<4} {threads:<9} × {NAMES.get(summary.peer, summary.peer):<8} "
+        f"geometric mean {summary.geometric_mean:.2f}, least {summary.minimum:.2f} ({summary.minimum_at}), "
+        f"{summary.rows} rows"
+    )
+
+
+def about(run: Run) -> str:
+    """Return in a sentence or two what the numbers are of."""
+    f = run.machine
+    threads = sorted({row.threads for row in run.rows})
+    states = sorted({row.state for row in run.rows})
+    clocks = sorted({row.clock for row in run.rows})
+    counted = " and ".join(map(str, threads)) + (" threads" if threads != [1] else " thread")
+    peers = "".join(f", {NAMES.get(name, name)} {version}" for name, version in run.peers.items() if name != "numpy")
+    return (
+        f"{counted}, {' and '.join(states)} caches, {' and '.join(clocks)}, `out=` given. {f['processor']} "
+        f"({f['machine']}, {f['vectors']}; {f['caches']}; {f['cores']} cores), Python {f['python']}, "
+        f"NumPy {f['numpy']}{peers}, Numba {f['numba']}, {f['date']}. `{run.command}`."
+    )
+
+
+def markdown(run: Run) -> str:
+    """Return the whole run as a Markdown table, and below it what it is of."""
+    peers = [peer for peer in run.peers if any(peer in row.ratios for row in run.rows)]
+    several = len({row.threads for row in run.rows}) > 1
+    roofs = any(row.roof for row in run.rows)
+    header = ["dtype", "m×n×k" if any(not row.case.label.isdigit() for row in run.rows) else "n"]
+    header += ["threads"] * several + ["GFLOP/s", "of peak"] + ["of roof"] * roofs
+    header += [f"× {NAMES.get(peer, peer)}" for peer in peers]
+    rows = []
+    for row in run.rows:
+        cells = [row.dtype, row.case.label] + [str(row.threads)] * several
+        cells += [f"{row.gflops():.3g}" if row.gflops() < 100 else f"{row.gflops():.0f}", f"{row.of_peak:.0%}"]
+        cells += [f"{row.roof.share:.0%} ({row.roof.level})" if row.roof else ""] * roofs
+        cells += [str(row.ratios[peer]) if peer in row.ratios else "" for peer in peers]
+        rows.append(cells)
+    return f"{markdown_table(header, rows)}\n\n{about(run)}"
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a Markdown table; all columns but the first are aligned to the right."""
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def write_between(path: Path, name: str, text: str) -> None:
+    """Replace what stands between ``<!-- name:begin -->`` and ``<!-- name:end -->`` in a file.
+
+    Raises:
+        ValueError: the file doesn't have each of them once.
+    """
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    whole = path.read_text(encoding="utf-8")
+    if whole.count(begin) != 1 or whole.count(end) != 1:
+        raise ValueError(f"{path}: expected one {begin} and one {end}")
+    before, rest = whole.split(begin)
+    after = rest.split(end)[1]
+    path.write_text(f"{before}{begin}\n{text.strip()}\n{end}{after}", encoding="utf-8")

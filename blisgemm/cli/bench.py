@@ -1,0 +1,247 @@
+"""Measure products against NumPy, MKL, torch, OpenBLAS and BLIS, and write or draw the results.
+
+Knows: the options, and what goes where. Does not know: how anything is measured or drawn (``bench``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from ..bench import environment, tables
+from ..bench.shapes import SETS, Case, parse_shapes
+from .console import CommandError, verbatim
+
+if TYPE_CHECKING:
+    from ..bench.results import Row, Run
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "measure products against NumPy, MKL, torch, OpenBLAS and BLIS"
+
+_PEERS = ("numpy", "mkl", "torch", "openblas", "blis")
+_DTYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
+_PLOT_KINDS = ("rate", "ratio", "blocking", "threads")
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def _words(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return an argparse type: words of ``known`` by commas."""
+
+    def parse(text: str) -> list[str]:
+        words = [word.strip() for word in text.split(",")]
+        for word in words:
+            if word not in known:
+                raise argparse.ArgumentTypeError(f"expected any of {', '.join(known)} by commas; got {word!r}")
+        return list(dict.fromkeys(words))
+
+    return parse
+
+
+def _shapes(text: str) -> list[Case]:
+    try:
+        return parse_shapes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _threads(text: str) -> list[int]:
+    try:
+        counts = [int(word) for word in text.split(",")]
+    except ValueError:
+        counts = [0]
+    if min(counts) < 1:
+        raise argparse.ArgumentTypeError(f"expected integers of at least 1 by commas; got {text!r}")
+    return list(dict.fromkeys(counts))
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0; got {text!r}")
+    return value
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what is measured, against whom, and where the results go."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        "Every library first multiplies small integers, which must come out exact; then all\n"
+        "take turns in one process. Printed: microseconds, GFLOP/s, the share of this core's\n"
+        "fma peak (measured in between), and for each peer how many times as long it took\n"
+        "(median over the rounds; above 1 blisgemm is faster). Status 1: blisgemm was wrong."
+    )
+    parser.add_argument(
+        "--shapes", type=_shapes, default="square", help=f"any of {', '.join(SETS)}, MxNxK or N, by commas"
+    )
+    parser.add_argument("--dtype", type=_words(tuple(_DTYPES)), default="f32,f64", help="f32, f64, c64, c128 by commas")
+    parser.add_argument("--threads", type=_threads, default="1", help="numbers of threads by commas (default: 1)")
+    parser.add_argument(
+        "--peers", type=_words(_PEERS), default=",".join(_PEERS), help=f"of {', '.join(_PEERS)} (default: all)"
+    )
+    parser.add_argument("--seconds", type=_seconds, default=2.0, help="about how long per row (default: 2)")
+    parser.add_argument("--arch", help="as BLISGEMM_ARCH, for the peers too: haswell forces AVX2")
+    parser.add_argument("--cold", action="store_true", help="rotate operands through more memory than the caches")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write one line per row and library")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture (.png, .svg); one per set of shapes")
+    parser.add_argument("--plot-kind", choices=_PLOT_KINDS, help="default: rate for squares, else ratio")
+    parser.add_argument(
+        "--write-readme", nargs="?", type=Path, const=README, metavar="FILE",
+        help="put the table between the bench markers of README.md",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Measure, print and write; return 1 if a product of blisgemm was wrong."""
+    _check_outputs(args)
+    _settle_environment(max(args.threads), args.arch)
+
+    from ..bench.exact import WrongResultError
+    from ..bench.trial import Trial, load_peers
+
+    peers, absent = load_peers(args.peers, max(args.threads))
+    for name, reason in absent.items():
+        _note(f"{name}: absent: {reason}")
+    machine = environment.machine_facts()
+    verbatim(console, environment.machine_line())
+    for name, peer in peers.items():
+        verbatim(console, f"{tables.NAMES[name]} {peer.version}")
+    trial = Trial(peers, args.seconds, args.cold, lambda name, reason: _note(f"{name}: skipped: {reason}"))
+    rows: list[Row] = []
+    dtypes = [_DTYPES[word] for word in args.dtype]
+    try:
+        for group in dict.fromkeys(case.group for case in args.shapes):
+            for threads in args.threads:
+                for dtype in dtypes:
+                    cases = [case for case in args.shapes if case.group == group]
+                    width = max(len(case.label) for case in cases)
+                    _print_head(console, group, threads, args.cold, list(peers), width)
+                    for case in cases:
+                        rows.append(trial.measure(case, dtype, threads))
+                        verbatim(console, tables.row_line(rows[-1], list(peers), width))
+    except WrongResultError as error:
+        verbatim(console, f"WRONG {error}", "bold red")
+        return 1
+    versions = {name: peer.version for name, peer in peers.items()}
+    from ..bench.results import Run
+
+    result = Run(environment.command_line(), machine, versions, {**absent, **trial.wrong}, rows)
+    _print_summaries(console, result)
+    _write(args, console, result)
+    return 0
+
+
+def _note(text: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(f"blisgemm bench: {text}\n")
+
+
+def _settle_environment(most_threads: int, arch: str | None) -> None:
+    """Start the process again if BLAS libraries have been loaded with other variables than this run needs."""
+    from ..machine import current
+    from ..parallel import get_num_threads
+
+    wanted = environment.variables(most_threads, arch)
+    if most_threads > (os.cpu_count() or 1):
+        raise CommandError(f"--threads: expected at most the {os.cpu_count()} CPUs; got {most_threads}")
+    missing = {name for name, value in wanted.items() if os.environ.get(name) != value}
+    if missing and sys.argv[1:2] == ["bench"]:
+        environment.start_again(os.environ | wanted)
+    if arch is not None and missing:
+        raise CommandError("--arch: has to be known before NumPy is loaded: run `python -m blisgemm bench`")
+    current()  # an --arch that cannot run here is an error before anything is measured
+    get_num_threads()
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Raise for a place that can't be written or a picture that can't be drawn, before the minutes of measuring."""
+    for option in ("json", "csv", "plot", "write_readme"):
+        path = getattr(args, option)
+        name = f"--{option.replace('_', '-')}"
+        if path is not None and not path.parent.is_dir():
+            raise CommandError(f"{name}: expected a file in an existing folder; {path.parent} isn't one")
+        if option == "write_readme" and path is not None and not path.is_file():
+            raise CommandError(f"{name}: expected a file with the bench markers; {path} isn't there")
+    if args.plot is not None:
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            raise CommandError("--plot needs matplotlib: pip install 'blisgemm[plot]'") from None
+        if args.plot_kind == "threads" and len(args.threads) < 2:
+            raise CommandError("--plot-kind threads: expected at least two numbers in --threads, e.g. 1,2")
+    elif args.plot_kind is not None:
+        raise CommandError(f"--plot-kind {args.plot_kind}: expected --plot FILE beside it")
+
+
+def _print_head(console: Console, group: str, threads: int, cold: bool, peers: list[str], width: int) -> None:
+    counted = f"{threads} thread{'s' * (threads > 1)}"
+    console.print()
+    verbatim(console, f"{group}, {counted}, {'cold' if cold else 'hot'}; below a peer: its time / ours", "bold")
+    verbatim(console, tables.head_line(peers, width))
+
+
+def _print_summaries(console: Console, result: Run) -> None:
+    from ..bench.results import summarize
+
+    summaries = summarize(result.rows)
+    if summaries:
+        console.print()
+        verbatim(console, "Their time / ours over each set", "bold")
+    for summary in summaries:
+        verbatim(console, tables.summary_line(summary))
+
+
+def _write(args: argparse.Namespace, console: Console, result: Run) -> None:
+    from ..bench.results import write_csv, write_json
+
+    writers: dict[str, Callable[[Path, Any], None]] = {"json": write_json, "csv": write_csv}
+    for option, write in writers.items():
+        path = getattr(args, option)
+        if path is not None:
+            write(path, result)
+            verbatim(console, f"wrote {path}")
+    if args.plot is not None:
+        _plot(args, console, result)
+    if args.write_readme is not None:
+        try:
+            tables.write_between(args.write_readme, "bench", tables.markdown(result))
+        except ValueError as error:
+            raise CommandError(f"--write-readme: {error}") from None
+        verbatim(console, f"wrote {args.write_readme}")
+
+
+def _plot(args: argparse.Namespace, console: Console, result: Run) -> None:
+    from ..bench import plots
+
+    if args.plot_kind == "blocking":
+        from ..bench.blocks import measure_surface
+
+        case = _one_product(args.shapes)
+        seconds = max(args.seconds, 10.0)
+        written = plots.draw_blocks(
+            args.plot,
+            [measure_surface(case, dtype, seconds) for dtype in dict.fromkeys(row.dtype for row in result.rows)],
+        )
+    else:
+        written = plots.draw_rows(args.plot, result.rows, args.plot_kind)
+    for path in written:
+        verbatim(console, f"wrote {path}")
+
+
+def _one_product(cases: Sequence[Case]) -> Case:
+    """Return the product whose blocks are varied: the largest of at most 2000 cubed, two plain matrices."""
+    plain = [x for x in cases if not x.batch and not x.vector and x.a == x.b == x.c == "C"]
+    small = [x for x in plain if x.m * x.n * x.k <= 2000**3] or plain
+    if not small:
+        raise CommandError("--plot-kind blocking: expected a product of two plain matrices in --shapes, e.g. 1000")
+    return max(small, key=lambda x: x.m * x.n * x.k)
