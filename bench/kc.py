@@ -12,23 +12,19 @@ its rate on resident panels. Every variant is verified on small integers first, 
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import timing
+import options as given
 
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dtype", choices=timing.SHORT_NAMES, default="f32")
+    parser.add_argument("--dtype", choices=given.SHORT_NAMES, default="f32")
     parser.add_argument("--shapes", help="mr x nr by commas, e.g. 12x32,8x48; the plan's own kernel by default")
-    parser.add_argument("--unrolls", type=timing.positive_list, help="k steps per turn, by commas; the kernel's own")
-    parser.add_argument("--kcs", type=timing.positive_list, default="128,192,256,320,384,512", help="by commas")
-    parser.add_argument("--sizes", type=timing.positive_list, default="500,1000,2000", help="n, by commas")
+    parser.add_argument("--unrolls", type=given.positive_list, help="k steps per turn, by commas; the kernel's own")
+    parser.add_argument("--kcs", type=given.positive_list, default="128,192,256,320,384,512", help="by commas")
+    parser.add_argument("--sizes", type=given.positive_list, default="500,1000,2000", help="n, by commas")
     parser.add_argument("--mc", type=int, help="rows of the block of A, instead of the model's")
     parser.add_argument("--nc", type=int, help="columns of the panel of B, instead of the model's")
     parser.add_argument("--arch", help="as BLISGEMM_ARCH; NumPy's BLAS is held to the like: haswell, skx, sse2")
@@ -46,17 +42,21 @@ def balanced(extent: int, most: int, step: int) -> int:
 def main() -> None:
     """Measure and print."""
     options = arguments()
-    timing.set_environment(1, options.arch)
+    given.set_environment(1, options.arch)
 
     import numpy as np
-    import peak
 
     import blisgemm
+    from blisgemm.bench.environment import machine_line
+    from blisgemm.bench.exact import fill_exact, fill_normal, require_exact
+    from blisgemm.bench.measure import interleave
+    from blisgemm.bench.peak import resident_kernel
+    from blisgemm.bench.shapes import Case
     from blisgemm.blocking import KC_STEP
 
-    dtype = timing.SHORT_NAMES[options.dtype]
+    dtype = given.SHORT_NAMES[options.dtype]
     rng = np.random.default_rng(0)
-    print(timing.machine_line(), flush=True)
+    print(machine_line(), flush=True)
     own = blisgemm.make_plan(2000, 2000, 2000, dtype).kernel
     kernels = [own]
     if options.shapes:
@@ -65,8 +65,8 @@ def main() -> None:
     if options.unrolls:
         kernels = [replace(kernel, unroll=unroll) for kernel in kernels for unroll in options.unrolls]
     for kernel in kernels:
-        call, work = peak.resident_kernel(kernel, work=1e9)
-        resident = timing.interleave({"blisgemm": call}, seconds=1)["blisgemm"]
+        call, work = resident_kernel(kernel)(1e9)
+        resident = interleave({"blisgemm": call}, seconds=1)["blisgemm"]
         rate = work / np.median(resident) / 1e9
         print(
             f"{kernel.name} unroll {kernel.unroll}: {kernel.register_account}; resident {rate:.1f} GFLOP/s",
@@ -88,14 +88,14 @@ def main() -> None:
                 calls[f"kc {kc} mc {mc}"] = lambda plan=plan, a=a, b=b, c=c: blisgemm.gemm(a, b, out=c, plan=plan)
             if not options.no_numpy:
                 calls["numpy"] = lambda a=a, b=b, c=c: np.matmul(a, b, out=c)
-            timing.fill_exact(rng, a, b)
+            fill_exact(rng, a, b, k=n)
             for name, call in calls.items():
                 c[...] = -1
                 call()
-                timing.require_exact(a, b, c, f"{kernel.name}, {name}, n = {n}")
-            timing.fill_normal(rng, a, b)
-            times = timing.interleave(calls, seconds=options.seconds)
-            work = timing.flops(n, n, n, dtype) / 1e9
+                require_exact(a, b, c, f"{kernel.name}, {name}, n = {n}")
+            fill_normal(rng, a, b)
+            times = interleave(calls, seconds=options.seconds)
+            work = Case("square", n, n, n).flops(dtype) / 1e9
             rates = "  ".join(f"{name}: {work / np.median(t):.1f}" for name, t in times.items())
             print(
                 f"n {n}  {kernel.name} unroll {kernel.unroll} (model kc {model.kc} mc {model.mc})  {rates}",

@@ -19,9 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import timing
+import options as given
 
 CASES = ("C·C", "F·F", "gaps", "reversed", "unaligned", "byte-swapped", "out F", "out gaps", "out reversed")
 
@@ -60,11 +58,12 @@ def measure(library: str, case: str, n: int, dtype: str) -> None:
     import numpy as np
 
     import blisgemm
+    from blisgemm.bench.exact import fill_exact, require_exact
 
     product = blisgemm.matmul if library == "blisgemm" else np.matmul
     rng = np.random.default_rng(0)
     a, b, c = (np.zeros((n, n), dtype) for _ in range(3))
-    timing.fill_exact(rng, a, b)
+    fill_exact(rng, a, b, k=n)
     kind = case.removeprefix("out ")
     if case.startswith("out "):
         x, y, out = a, b, lay_out(c, kind)
@@ -85,7 +84,7 @@ def measure(library: str, case: str, n: int, dtype: str) -> None:
     product(x, y, out=out)
     extra = resident("VmHWM") - before
     workspace = blisgemm.workspace_bytes()
-    timing.require_exact(a, b, out, f"{library}, {case}, {dtype}")
+    require_exact(a, b, out, f"{library}, {case}, {dtype}")
     print(extra, workspace)
 
 
@@ -93,16 +92,19 @@ def main() -> None:
     """Run every case in a process of its own and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=2000, help="n (default 2000)")
-    parser.add_argument("--dtypes", type=timing.dtype_list, default="f32,c128", help="by commas")
+    parser.add_argument("--dtypes", type=given.dtype_list, default="f32,c128", help="by commas")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--case", nargs=2, metavar=("LIBRARY", "CASE"), help="one case, in this process")
     options = parser.parse_args()
-    timing.set_environment(options.threads)
+    given.set_environment(options.threads)
     if options.case:
         measure(*options.case, options.size, options.dtypes[0])
         return
+    from blisgemm.bench.environment import command_line, machine_line
+    from blisgemm.bench.tables import markdown_table
+
     mib, rows = 1 << 20, []
-    short = {name: key for key, name in timing.SHORT_NAMES.items()}
+    short = {name: key for key, name in given.SHORT_NAMES.items()}
     for dtype in options.dtypes:
         for case in CASES:
             bytes_of = {}
@@ -118,8 +120,8 @@ def main() -> None:
             rows.append([dtype, case, *(f"{x / mib:.1f}" for x in cells)])
             print(*rows[-1], sep="  ", flush=True)
     header = ["dtype", "strides", "blisgemm: extra MiB", "its workspace MiB", "NumPy: extra MiB"]
-    about = f"n = {options.size}. {timing.machine_line()}. `{timing.command_line()}`."
-    print(f"\n{timing.markdown_table(header, rows)}\n\n{about}")
+    about = f"n = {options.size}. {machine_line()}. `{command_line()}`."
+    print(f"\n{markdown_table(header, rows)}\n\n{about}")
 
 
 if __name__ == "__main__":

@@ -16,11 +16,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import timing
+import options as given
 
 IMPORT = """
 import time
@@ -48,7 +45,7 @@ print(first, sorted(later)[10])
 
 def child(code: str, *words: object, cache: str) -> list[float]:
     """Run code in a new process and return the numbers that it prints."""
-    environment = os.environ | {"BLISGEMM_CACHE_DIR": cache, "PYTHONPATH": str(timing.ROOT)}
+    environment = os.environ | {"BLISGEMM_CACHE_DIR": cache, "PYTHONPATH": str(given.ROOT)}
     command = [sys.executable, "-c", code, *map(str, words)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return [float(word) for word in done.stdout.split()]
@@ -62,10 +59,13 @@ def medians(samples: list[list[float]]) -> list[float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dtypes", type=timing.dtype_list, default="f32,f64,c64,c128", help="by commas")
+    parser.add_argument("--dtypes", type=given.dtype_list, default="f32,f64,c64,c128", help="by commas")
     parser.add_argument("--repeat", type=int, default=5, help="processes per number (default 5; cold: 1)")
     options = parser.parse_args()
-    timing.set_environment(1)
+    given.set_environment(1)
+    from blisgemm.bench.environment import command_line, machine_line
+    from blisgemm.bench.tables import markdown_table
+
     rows: list[list[object]] = []
     with tempfile.TemporaryDirectory() as cache:
         child(IMPORT, cache=cache)  # the files into the page cache
@@ -81,7 +81,7 @@ def main() -> None:
             rows.append([dtype, path, n, f"{cold_s:.2f}", f"{warm_s:.3f}", f"{later_s * 1e6:.1f}"])
             print(*rows[-1], sep="  ", flush=True)
     header = ["dtype", "path", "n", "first, cold: s", "first, warm: s", "later: µs"]
-    print(f"\n{timing.markdown_table(header, rows)}\n\n{timing.machine_line()}. `{timing.command_line()}`.")
+    print(f"\n{markdown_table(header, rows)}\n\n{machine_line()}. `{command_line()}`.")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ PACKAGE = REPOSITORY / "blisgemm"
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli.*",),
-    ("bench.plots", "bench.tables", "bench.trial"),
+    ("bench.plots",),
+    ("bench.tables", "bench.trial"),
     ("bench.results", "bench.blocks"),
     ("bench.peak", "bench.operands", "bench.peers.__init__"),
     ("bench.peers.numpy_matmul", "bench.peers.torch_mm", "bench.peers.mkl_cblas", "bench.peers.openblas_cblas"),
@@ -41,6 +42,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("ukernel.emit", "ukernel.packer", "ukernel.reference", "ukernel.dialects"),
     ("ukernel.microtile",),
     ("ukernel.vec",),
+    ("tuner",),
     ("plan", "operands"),
     ("workspace", "cache", "outcome", "tuning.*"),
     ("parallel", "blocking"),

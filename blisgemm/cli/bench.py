@@ -73,12 +73,11 @@ def _seconds(text: str) -> float:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is measured, against whom, and where the results go."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
-        "Every library first multiplies small integers, which must come out exact; then all\n"
-        "take turns in one process. Printed: microseconds, GFLOP/s, the share of this core's\n"
-        "fma peak (measured in between), and for each peer how many times as long it took\n"
-        "(median over the rounds; above 1 blisgemm is faster). Status 1: blisgemm was wrong."
+        "Every library first multiplies small integers, which must come out exact; then all take turns in one "
+        "process. Printed: microseconds, GFLOP/s, the share of this core's fma peak (measured in between), and for "
+        "each peer how many times as long it took (median over the rounds; above 1 blisgemm is faster). Status 1: "
+        "blisgemm was wrong."
     )
     parser.add_argument(
         "--shapes", type=_shapes, default="square", help=f"any of {', '.join(SETS)}, MxNxK or N, by commas"
