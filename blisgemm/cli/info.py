@@ -26,7 +26,8 @@ __all__ = ["HELP", "add_arguments", "run"]
 HELP = "this machine, the kernels chosen for it, caches, versions"
 
 _OWN = {
-    "BLISGEMM_ARCH", "BLISGEMM_KERNEL", "BLISGEMM_NUM_THREADS", "BLISGEMM_CACHE_DIR", "BLISGEMM_VERBOSE",
+    "BLISGEMM_ARCH", "BLISGEMM_KERNEL", "BLISGEMM_NUM_THREADS", "BLISGEMM_CACHE_DIR", "BLISGEMM_TUNING",
+    "BLISGEMM_VERBOSE",
 }  # fmt: skip
 # Settings of Numba that change what runs here. Source: Numba's reference, "Environment variables".
 _NUMBA = (
@@ -130,12 +131,30 @@ def _software_facts() -> Iterable[tuple[str, str]]:
         if name.startswith("BLISGEMM_") and name not in _OWN and not name.startswith("BLISGEMM_TEST"):
             yield "note", f"{name} is set, but means nothing here (known: {', '.join(sorted(_OWN))})"
     yield "code cache", _cache_state()
+    yield "tuning", _tuning_state()
     llvm_version = ".".join(map(str, llvm.llvm_version_info))
     yield "versions", f"Python {platform.python_version()} on {platform.system()} {platform.release()}"
     yield (
         "",
         f"NumPy {np.__version__}, Numba {numba.__version__}, llvmlite {llvmlite.__version__} (LLVM {llvm_version})",
     )
+
+
+def _tuning_state() -> str:
+    """Name the tuning file in force, what it tunes, and what of it is ignored."""
+    from ..machine import current
+    from ..tuning import file_in_use, in_force, shown
+
+    machine = current()
+    path, tuning = file_in_use(machine), in_force(machine)
+    if path is None:
+        return "off (BLISGEMM_TUNING)"
+    if tuning.ignored:
+        return f"{shown(path)}: {tuning.ignored}"
+    if not tuning.source:
+        return f"none, the model decides ({shown(path)} does not exist)"
+    tuned = ", ".join(f"{c.what} of {c.dtype} on {c.threads} thread{'s' * (c.threads > 1)}" for c in tuning.choices)
+    return f"{shown(path)}: {tuned or 'nothing but the model'}"
 
 
 def _layer() -> str:

@@ -1,0 +1,397 @@
+"""The search for choices that beat the model on this machine, by more than the noise.
+
+Knows: which values are worth a try, how two plans are raced, and what counts as a win. Does not know: arrays, clocks or
+files (a ``Stopwatch`` is given). Called by ``cli.tune``.
+
+Contestants run in turn within a round, and a round's ratio is taken inside it, so that what else the machine does hits
+all of them. Candidates are first screened, the best by the median; then it alone meets the model again, twice, the
+second time on operands of other places in memory, and must win both: ``Ratio.wins``. What is reported is the second
+meeting, which had no part in the selection. One choice follows the other; a later one is raced on top of those kept.
+
+kc is never tried: it alone would change bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from .blocking import KC_MAX
+from .parallel import choose_ways
+from .plan import Plan, model_limits, plan_for
+from .tuning import NOTHING, Choice, Tuning
+from .tuning.choices import Value
+
+__all__ = ["Finding", "Ratio", "Stopwatch", "find_choices", "race"]
+
+Shape = tuple[int, int, int]
+
+# A win: faster by more than a hundredth in the median, in three rounds of four, and on no shape slower by more.
+_MEDIAN, _LOW, _WORST = 1.01, 1.0, 0.99
+_FEWEST_ROUNDS, _MOST_ROUNDS = 9, 31  # of a race that decides: 9 make a quartile mean something
+_SCREEN_ROUNDS = (3, 9)
+# Of the time for one dtype and number of threads.
+_TIME = {"ways": 0.15, "mc": 0.3, "nc": 0.2, "direct_share": 0.2, "direct_terms": 0.1, "together": 0.05}
+
+_MC_FACTORS = (0.5, 0.67, 0.8, 1.25, 1.5, 2.0)  # of the model's: twice as much is past any L2
+_NC_COLUMNS = (384, 768, 1536, 3072, 6144)  # below, packing A again costs 5 % (blocking.NC_MIN); the timed n end above
+_SHARES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1.0, 1.5)
+_CUBES = (64, 80, 96, 112, 128, 144, 160, 192)
+_VAST = 10**7  # rows: with so many, mc is what L2 allows
+
+
+class Stopwatch(Protocol):
+    """What runs and times plans; the tests give one without a machine."""
+
+    def now(self) -> float:
+        """Return seconds."""
+
+    def check(self, plan: Plan) -> None:
+        """Raise unless the plan computes exact products rightly, and the same bits as the model's plan."""
+
+    def sample(self, plan: Plan) -> float:
+        """Return the seconds of one product by this plan."""
+
+    def renew(self) -> None:
+        """Take other operands, elsewhere in memory."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The model's time by the candidate's: median and quartiles over the rounds, all shapes together.
+
+    ``worst``: the least of the shapes' own medians.
+    """
+
+    median: float
+    low: float
+    high: float
+    worst: float
+    rounds: int
+
+    @property
+    def wins(self) -> bool:
+        """Whether this is more than noise."""
+        return self.median > _MEDIAN and self.low > _LOW and self.worst > _WORST
+
+    @property
+    def verdict(self) -> str:
+        """What to say of one that does not win."""
+        return "slower" if self.high < 1 else "within noise"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came of one search: the value kept, or why none was."""
+
+    what: str
+    dtype: str
+    threads: int
+    model: Value | None
+    best: Value | None
+    ratio: Ratio | None
+    choice: Choice | None
+    note: str
+
+
+Tell = Callable[[str], None]
+
+
+def find_choices(
+    dtype: str, threads: int, seconds: float, watch: Stopwatch, today: str, tell: Tell = lambda text: None
+) -> Iterator[Finding]:
+    """Yield what each search found, as it ends; those with a ``choice`` are to be kept.
+
+    Args:
+        dtype: of the products; threads: what they may use.
+        seconds: to spend on all of it, roughly: a race that has begun is run to its least number of rounds.
+        today: the date that the choices carry.
+        tell: called with a few words whenever something else begins.
+    """
+    search = _Search(dtype, threads, watch, today, tell, NOTHING)
+    tell("compiling")
+    for plan in search.first_plans():
+        watch.check(plan)
+    begin = watch.now()
+    names = [name for name in _TIME if name != "ways" or threads > 1]
+    for number, name in enumerate(names):
+        left = seconds - (watch.now() - begin)
+        share = left * _TIME[name] / sum(_TIME[other] for other in names[number:])
+        if name == "together":
+            packed = [choice for choice in search.tuning.choices if not choice.what.startswith("direct")]
+            if len(packed) > 1:
+                yield search.together(packed, share)
+        elif name.startswith("direct"):
+            yield search.climb(name, share)
+        else:
+            yield search.pick(name, share)
+
+
+@dataclass
+class _Search:
+    dtype: str
+    threads: int
+    watch: Stopwatch
+    today: str
+    tell: Tell
+    tuning: Tuning  # the model and what has been kept so far
+
+    # ---- packed: the best of a few values -------------------------------------------------------------
+
+    @property
+    def _shapes(self) -> tuple[Shape, ...]:
+        """Products that are square, tall and wide; k is two kc blocks just short of the longest.
+
+        Not two whole ones: rows of a power of two would measure conflicts in the cache.
+        """
+        k = 2 * KC_MAX[self.dtype] - 24
+        return (1000, 1000, k), (1800, 500, k), (500, 1800, k)
+
+    def _packed(self, tuning: Tuning) -> tuple[Plan, ...]:
+        return tuple(
+            plan_for(m, n, k, self.dtype, self.threads, True, path="packed", tuning=tuning) for m, n, k in self._shapes
+        )
+
+    def first_plans(self) -> tuple[Plan, ...]:
+        """Return plans that need most of what must be compiled, which is not what the time is meant for."""
+        return *self._packed(NOTHING), plan_for(100, 100, 100, self.dtype, self.threads, True, tuning=NOTHING)
+
+    def pick(self, what: str, seconds: float) -> Finding:
+        """Screen all values of ways, mc or nc; keep the best if it then wins twice."""
+        base = self._packed(self.tuning)
+        kernel, blocking = base[0].kernel, base[0].blocking
+        assert kernel is not None and blocking is not None
+        model = self._model_of(what, base[0])
+        contestants: dict[Value, tuple[Plan, ...]] = {}
+        seen = {_runs(base)}
+        for value in self._values(what, base[0]):
+            trial = _with(self.tuning, self._choice(what, kernel.name, blocking.kc, value, model))
+            plans = self._packed(trial)
+            if _runs(plans) not in seen:
+                seen.add(_runs(plans))
+                contestants[value] = plans
+        if not contestants:
+            return self._finding(what, model, None, None, None, "nothing else to try")
+        end = self.watch.now() + seconds
+        if not self._checked(what, (base, *contestants.values()), end):
+            return self._finding(what, model, None, None, None, "no time left")
+        self.tell(f"{what}: {len(contestants)} values")
+        ranking = screen(self.watch, base, contestants, 0.4 * (end - self.watch.now()))
+        best = max(ranking, key=lambda value: ranking[value].median)
+        if ranking[best].median <= _MEDIAN:
+            return self._finding(what, model, best, ranking[best], None, ranking[best].verdict)
+        ratio, won = self._meet_twice(what, base, contestants[best], end)
+        if not won:
+            return self._finding(what, model, best, ratio, None, ratio.verdict)
+        choice = self._choice(what, kernel.name, blocking.kc, best, model, ratio, self._shapes)
+        self.tuning = _with(self.tuning, choice)
+        return self._finding(what, model, best, ratio, choice, "kept")
+
+    def together(self, packed: Sequence[Choice], seconds: float) -> Finding:
+        """Race all packed choices at once against the model."""
+        self.tell("all together")
+        ratio = race(self.watch, self._packed(NOTHING), self._packed(self.tuning), seconds)
+        return self._finding("together", None, None, ratio, None, ", ".join(choice.what for choice in packed))
+
+    def _model_of(self, what: str, plan: Plan) -> Value:
+        assert plan.blocking is not None
+        if what == "ways":
+            return plan.ic_ways, plan.jr_ways
+        if what == "nc":
+            return max(other.blocking.nc for other in self._packed(self.tuning) if other.blocking)
+        vast = plan_for(_VAST, plan.n, plan.k, self.dtype, self.threads, True, path="packed", tuning=self.tuning)
+        assert vast.blocking is not None
+        return vast.blocking.mc
+
+    def _values(self, what: str, plan: Plan) -> list[Value]:
+        kernel = plan.kernel
+        assert kernel is not None
+        if what == "ways":
+            model = choose_ways(plan.m, plan.n, kernel.mr, kernel.nr, self.threads)
+            grids = [(ic, self.threads // ic) for ic in range(1, self.threads + 1) if self.threads % ic == 0]
+            return [grid for grid in grids if grid != model]
+        if what == "mc":
+            limit = self._model_of("mc", plan)
+            assert isinstance(limit, int)
+            return [max(1, round(factor * limit / kernel.mr)) * kernel.mr for factor in _MC_FACTORS]
+        return [-(-columns // kernel.nr) * kernel.nr for columns in _NC_COLUMNS]
+
+    # ---- direct: as far as it wins, step by step ------------------------------------------------------
+
+    def climb(self, what: str, seconds: float) -> Finding:
+        """Raise a limit of the direct path while each step wins; else lower it while each step wins."""
+        terms, share = model_limits()
+        model: Value = terms if what == "direct_terms" else share
+        ladder = [float(x) for x in _SHARES] if what == "direct_share" else [n**3 for n in _CUBES]
+        rises = [x for x in ladder if x > _real(model)]
+        falls = [*(x for x in reversed(ladder) if x < _real(model)), *([0.0] if what == "direct_share" else [])]
+        end = self.watch.now() + seconds
+        last = self._finding(what, model, None, None, None, "nothing else to try")
+        for direction in (rises, falls):
+            kept, last = self._steps(what, model, direction, end, last)
+            if kept is not None:
+                self.tuning = _with(self.tuning, kept)
+                return last
+        return last
+
+    def _steps(
+        self, what: str, model: Value, values: Sequence[Value], end: float, last: Finding
+    ) -> tuple[Choice | None, Finding]:
+        """Go from the model's value through ``values`` until a step doesn't win; the last one that did is kept."""
+        kept: Choice | None = None
+        before = model
+        for value in values:
+            shapes = self._shapes_between(what, before, value)
+            pairs = zip(shapes, *(self._direct(what, x, model, shapes) for x in (before, value)), strict=True)
+            before = value
+            differing = [pair for pair in pairs if _runs(pair[1:2]) != _runs(pair[2:])]
+            if not differing:
+                continue  # this step decides no product that was not decided before
+            shapes, old, new = zip(*differing, strict=True)
+            if not self._checked(what, (old, new), end):
+                return kept, last if kept else replace(last, note="no time left")
+            ratio, won = self._meet_twice(f"{what} {_text(value)}", old, new, end)
+            if not won:
+                if kept is None:
+                    last = self._finding(what, model, value, ratio, None, ratio.verdict)
+                break
+            direct = next(plan for plan in (*old, *new) if plan.path == "direct")
+            assert direct.kernel is not None and direct.blocking is not None
+            kept = self._choice(what, direct.kernel.name, direct.blocking.kc, value, model, ratio, shapes)
+            last = self._finding(what, model, value, ratio, kept, "kept")
+        return kept, last
+
+    def _shapes_between(self, what: str, a: Value, b: Value) -> tuple[Shape, ...]:
+        """Return products that the larger of two limits lets go direct, and the smaller does not."""
+        high = max(_real(a), _real(b))
+        if what == "direct_terms":
+            n = round(high ** (1 / 3)) // 2 * 2
+            return (n, n, n), (2 * n, n, n // 2), (n // 2, 2 * n, n)
+        plan = plan_for(8, 8, 8, self.dtype, 1, True, tuning=NOTHING)
+        assert plan.kernel is not None
+        l2 = plan.machine.l2
+        elements = high * (l2.size_bytes // l2.cores) / plan.kernel.itemsize
+        n = max(16, math.isqrt(int(elements)) // 16 * 16)
+        return (n, n, n), (3 * n, n, n), (n, 2 * n, n // 2)
+
+    def _direct(self, what: str, value: Value, model: Value, shapes: Sequence[Shape]) -> tuple[Plan, ...]:
+        """Return the plans for a limit; both kernels of the direct path carry it while it is only tried."""
+        tuning = self.tuning
+        if value != model:
+            role = plan_for(8, 8, 8, self.dtype, 1, True, tuning=NOTHING).kernel
+            assert role is not None
+            tuning = _with(tuning, self._choice(what, role.name, 1, value, model))
+        return tuple(plan_for(m, n, k, self.dtype, self.threads, True, tuning=tuning) for m, n, k in shapes)
+
+    # ---- both -----------------------------------------------------------------------------------------
+
+    def _checked(self, what: str, fields: Sequence[Sequence[Plan]], end: float) -> bool:
+        """Verify every plan; False if the time ran out before the races could begin."""
+        self.tell(f"{what}: checking")
+        for plan in (plan for plans in fields for plan in plans):
+            if self.watch.now() > end:
+                return False
+            self.watch.check(plan)
+        return self.watch.now() <= end
+
+    def _meet_twice(self, what: str, base: Sequence[Plan], other: Sequence[Plan], end: float) -> tuple[Ratio, bool]:
+        """Race two sets of plans; if the second wins, again on other operands. Return the last ratio."""
+        self.tell(f"{what}: deciding")
+        ratio = race(self.watch, base, other, (end - self.watch.now()) / 2)
+        if not ratio.wins:
+            return ratio, False
+        self.watch.renew()
+        self.tell(f"{what}: verifying")
+        ratio = race(self.watch, base, other, end - self.watch.now())
+        return ratio, ratio.wins
+
+    def _choice(
+        self, what: str, kernel: str, kc: int, value: Value, model: Value, ratio: Ratio | None = None,
+        shapes: Sequence[Shape] = ((1, 1, 1),),
+    ) -> Choice:  # fmt: skip
+        gain = (ratio.median, ratio.low, ratio.high) if ratio else (1.0, 1.0, 1.0)
+        rounded = tuple(round(x, 4) for x in gain)
+        at = tuple("x".join(map(str, shape)) for shape in shapes)
+        return Choice(
+            what, self.dtype, self.threads, kernel, kc, value, model, self.today, rounded, at  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _finding(
+        self, what: str, model: Value | None, best: Value | None, ratio: Ratio | None, choice: Choice | None, note: str
+    ) -> Finding:
+        return Finding(what, self.dtype, self.threads, model, best, ratio, choice, note)
+
+
+# ---- races -----------------------------------------------------------------------------------------------
+
+
+def race(watch: Stopwatch, base: Sequence[Plan], other: Sequence[Plan], seconds: float) -> Ratio:
+    """Return how many times as fast the second set of plans is, in interleaved rounds for about so long."""
+    return _rounds(watch, base, {0: other}, seconds, _FEWEST_ROUNDS, _MOST_ROUNDS)[0]
+
+
+def screen(
+    watch: Stopwatch, base: Sequence[Plan], contestants: Mapping[Value, Sequence[Plan]], seconds: float
+) -> dict[Value, Ratio]:
+    """Return the ratio of every contestant to the base, from a few rounds in which each runs once."""
+    return _rounds(watch, base, contestants, seconds, *_SCREEN_ROUNDS)
+
+
+def _rounds(
+    watch: Stopwatch, base: Sequence[Plan], contestants: Mapping[Value, Sequence[Plan]], seconds: float,
+    fewest: int, most: int,
+) -> dict[Value, Ratio]:  # fmt: skip
+    """Run rounds; within one, each shape in turn: base and contestants, from another one first every time."""
+    begin = watch.now()
+    logs: dict[Value, list[list[float]]] = {name: [[] for _ in base] for name in contestants}
+    for number in range(most):
+        if number >= fewest and watch.now() - begin > seconds:
+            break
+        for shape in range(len(base)):
+            field: list[tuple[Value | None, Plan]] = [(None, base[shape])]
+            field += [(name, plans[shape]) for name, plans in contestants.items()]
+            turn = number % len(field)
+            times = {name: watch.sample(plan) for name, plan in (*field[turn:], *field[:turn])}
+            for name in contestants:
+                logs[name][shape].append(math.log(times[None] / times[name]))
+    return {name: _ratio(shapes) for name, shapes in logs.items()}
+
+
+def _ratio(logs: Sequence[Sequence[float]]) -> Ratio:
+    """Return the ratio from logarithms by shape and round: within a round, the geometric mean over the shapes."""
+    rounds = [sum(row) / len(row) for row in zip(*logs, strict=True)]
+    worst = min(_quantile(shape, 0.5) for shape in logs)
+    low, median, high = (math.exp(_quantile(rounds, q)) for q in (0.25, 0.5, 0.75))
+    return Ratio(median, low, high, math.exp(worst), len(rounds))
+
+
+def _quantile(values: Sequence[float], q: float) -> float:
+    """Return a quantile, linear between the two values around it."""
+    ordered = sorted(values)
+    at = q * (len(ordered) - 1)
+    below = ordered[math.floor(at)]
+    return below + (at - math.floor(at)) * (ordered[math.ceil(at)] - below)
+
+
+def _runs(plans: Sequence[Plan]) -> tuple[object, ...]:
+    """Return what of plans the machine can tell apart."""
+    return tuple(
+        (plan.path, plan.kernel, plan.blocking and (plan.blocking.mc, plan.blocking.nc), plan.ic_ways, plan.jr_ways)
+        for plan in plans
+    )
+
+
+def _with(tuning: Tuning, choice: Choice) -> Tuning:
+    rest = tuple(other for other in tuning.choices if other.key != choice.key)
+    return replace(tuning, choices=(*rest, choice), source=tuning.source or "not saved yet")
+
+
+def _real(value: Value) -> float:
+    assert not isinstance(value, tuple)
+    return float(value)
+
+
+def _text(value: Value) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
