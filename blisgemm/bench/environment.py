@@ -12,7 +12,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 __all__ = ["ARCHES", "command_line", "machine_facts", "machine_line", "restart_with", "start_again", "variables"]
@@ -117,10 +117,23 @@ def _processor_name() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def command_line() -> str:
-    """Return how this process was called, with the script's path as seen from the checkout."""
+def command_line(without: Sequence[str] = ()) -> str:
+    """Return how this process was called, with the script's path as seen from the checkout.
+
+    Args:
+        without: options to leave out, with their values: those that only say where results go.
+    """
+    words: list[str] = []
+    dropping = False
+    for word in sys.argv[1:]:
+        option = word.partition("=")[0]
+        dropping = option in without or (dropping and not word.startswith("-"))
+        if not dropping:
+            words.append(word)
+        elif "=" in word:
+            dropping = False
     script = Path(sys.argv[0]).resolve()
     if script.name == "__main__.py":
-        return shlex.join(["python", "-m", script.parent.name, *sys.argv[1:]])
+        return shlex.join(["python", "-m", script.parent.name, *words])
     name = f"{script.parent.name}/{script.name}" if script.suffix == ".py" else script.name
-    return shlex.join([*(["python"] if script.suffix == ".py" else []), name, *sys.argv[1:]])
+    return shlex.join([*(["python"] if script.suffix == ".py" else []), name, *words])

@@ -233,9 +233,9 @@ def _draw_threads(rows: Sequence[Row]) -> Any:
     panels: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         panels.setdefault((row.case.label, row.dtype), []).append(row)
-    columns = min(3, len(panels))
+    columns = min(2 if len(panels) in (2, 4) else 3, len(panels))
     lines = -(-len(panels) // columns)
-    figure, axes = _figure(columns, lines, 4.2 * columns, 3.6 * lines)
+    figure, axes = _figure(columns, lines, 4.2 * columns + 0.6, 3.5 * lines + 0.6)
     for ax, ((label, dtype), members) in zip(axes.flat, panels.items(), strict=False):
         members = sorted(members, key=lambda row: row.threads)
         counts = [row.threads for row in members]
@@ -258,8 +258,8 @@ def _draw_threads(rows: Sequence[Row]) -> Any:
         ax.set_ylabel("GFLOP/s")
         ax.set_title(f"{label}, {dtype}\ntop: fma peak of a core, × threads", fontsize=10)
         ax.grid(alpha=0.25)
-        handles, labels = ax.get_legend_handles_labels()
-        ax.legend(handles[::-1], labels[::-1], fontsize=8, loc="upper left")
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles[::-1], labels[::-1], fontsize=9, loc="outside lower center", ncols=min(4, len(labels)))
     _hide_rest(axes, len(panels))
     return figure
 

@@ -27,6 +27,7 @@ HELP = "measure products against NumPy, MKL, torch, OpenBLAS and BLIS"
 
 _PEERS = ("numpy", "mkl", "torch", "openblas", "blis")
 _DTYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
+_OUTPUTS = ("--json", "--csv", "--plot", "--plot-kind", "--write-readme")
 _PLOT_KINDS = ("rate", "ratio", "blocking", "threads")
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -134,7 +135,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     versions = {name: peer.version for name, peer in peers.items()}
     from ..bench.results import Run
 
-    result = Run(environment.command_line(), machine, versions, {**absent, **trial.wrong}, rows)
+    result = Run(environment.command_line(without=_OUTPUTS), machine, versions, {**absent, **trial.wrong}, rows)
     _print_summaries(console, result)
     _write(args, console, result)
     return 0

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .cblas import Cblas
-from .peer import AbsentError
+from .peer import AbsentError, UnsupportedError
 
 __all__ = ["OpenblasCblas", "load"]
 
@@ -37,7 +37,13 @@ class OpenblasCblas:
         getattr(self._library, f"{_PREFIX}openblas_set_num_threads{self._suffix}")(ctypes.c_int(threads))
 
     def product(self, a: Any, b: Any, c: Any) -> Callable[[], object]:
-        """Return the call."""
+        """Return the call.
+
+        Raises:
+            UnsupportedError: complex batches: 0.3.34 takes their strides as counts of reals, MKL as elements.
+        """
+        if c.ndim > 2 and c.dtype.kind == "c":
+            raise UnsupportedError("its cblas_?gemm_batch_strided misreads the strides of complex matrices")
         return self._cblas.product(a, b, c)
 
 
