@@ -35,9 +35,10 @@ lint: $(VENV)/.installed-lint ## ruff: rules and format
 types: $(VENV)/.installed-lint ## mypy: strict on the pure layers
 	$(RUN) -m mypy
 
-bench: $(VENV)/.installed-bench ## against NumPy and MKL (about 5 minutes)
-	$(RUN) bench/squares.py
-	$(RUN) bench/small.py
+bench: $(VENV)/.installed-bench ## against NumPy, MKL and others; results in bench/out (a few minutes)
+	mkdir -p bench/out
+	$(RUN) -m blisgemm bench --shapes square,skinny,small,matvec --seconds 0.5 \
+		--json bench/out/bench.json --csv bench/out/bench.csv --plot bench/out/bench.png $(BENCH_ARGS)
 
 test-emulated: $(VENV)/.installed-core ## the checks on emulated processors (AVX2, SSE2, NEON)
 	PYTHON=$(abspath $(RUN)) tests/emulated/run.sh $(CPUS)
