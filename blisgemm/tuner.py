@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from .blocking import KC_MAX
+from .blocking import KC_MAX, Blocking
 from .parallel import choose_ways
 from .plan import Plan, model_limits, plan_for
 from .tuning import NOTHING, Choice, Tuning
@@ -79,7 +79,7 @@ class Ratio:
     @property
     def verdict(self) -> str:
         """What to say of one that does not win."""
-        return "slower" if self.high < 1 else "within noise"
+        return "slower" if self.high < 1 else "noise"
 
 
 @dataclass(frozen=True)
@@ -150,13 +150,12 @@ class _Search:
         return (1000, 1000, k), (1800, 500, k), (500, 1800, k)
 
     def _packed(self, tuning: Tuning) -> tuple[Plan, ...]:
-        return tuple(
-            plan_for(m, n, k, self.dtype, self.threads, True, path="packed", tuning=tuning) for m, n, k in self._shapes
-        )
+        rest = self.dtype, self.threads, "rows"
+        return tuple(plan_for(*shape, *rest, path="packed", tuning=tuning) for shape in self._shapes)
 
     def first_plans(self) -> tuple[Plan, ...]:
         """Return plans that need most of what must be compiled, which is not what the time is meant for."""
-        return *self._packed(NOTHING), plan_for(100, 100, 100, self.dtype, self.threads, True, tuning=NOTHING)
+        return *self._packed(NOTHING), plan_for(100, 100, 100, self.dtype, self.threads, "rows", tuning=NOTHING)
 
     def pick(self, what: str, seconds: float) -> Finding:
         """Screen all values of ways, mc or nc; keep the best if it then wins twice."""
@@ -173,10 +172,10 @@ class _Search:
                 seen.add(_runs(plans))
                 contestants[value] = plans
         if not contestants:
-            return self._finding(what, model, None, None, None, "nothing else to try")
+            return self._finding(what, model, None, None, None, "no other")
         end = self.watch.now() + seconds
         if not self._checked(what, (base, *contestants.values()), end):
-            return self._finding(what, model, None, None, None, "no time left")
+            return self._finding(what, model, None, None, None, "no time")
         self.tell(f"{what}: {len(contestants)} values")
         ranking = screen(self.watch, base, contestants, 0.4 * (end - self.watch.now()))
         best = max(ranking, key=lambda value: ranking[value].median)
@@ -201,7 +200,7 @@ class _Search:
             return plan.ic_ways, plan.jr_ways
         if what == "nc":
             return max(other.blocking.nc for other in self._packed(self.tuning) if other.blocking)
-        vast = plan_for(_VAST, plan.n, plan.k, self.dtype, self.threads, True, path="packed", tuning=self.tuning)
+        vast = plan_for(_VAST, plan.n, plan.k, self.dtype, self.threads, "rows", path="packed", tuning=self.tuning)
         assert vast.blocking is not None
         return vast.blocking.mc
 
@@ -228,7 +227,7 @@ class _Search:
         rises = [x for x in ladder if x > _real(model)]
         falls = [*(x for x in reversed(ladder) if x < _real(model)), *([0.0] if what == "direct_share" else [])]
         end = self.watch.now() + seconds
-        last = self._finding(what, model, None, None, None, "nothing else to try")
+        last = self._finding(what, model, None, None, None, "no other")
         for direction in (rises, falls):
             kept, last = self._steps(what, model, direction, end, last)
             if kept is not None:
@@ -251,13 +250,13 @@ class _Search:
                 continue  # this step decides no product that was not decided before
             shapes, old, new = zip(*differing, strict=True)
             if not self._checked(what, (old, new), end):
-                return kept, last if kept else replace(last, note="no time left")
+                return kept, last if kept else replace(last, note="no time")
             ratio, won = self._meet_twice(f"{what} {_text(value)}", old, new, end)
             if not won:
                 if kept is None:
                     last = self._finding(what, model, value, ratio, None, ratio.verdict)
                 break
-            direct = next(plan for plan in (*old, *new) if plan.path == "direct")
+            direct = next((plan for plan in (*old, *new) if plan.path != "packed"), new[0])
             assert direct.kernel is not None and direct.blocking is not None
             kept = self._choice(what, direct.kernel.name, direct.blocking.kc, value, model, ratio, shapes)
             last = self._finding(what, model, value, ratio, kept, "kept")
@@ -269,7 +268,7 @@ class _Search:
         if what == "direct_terms":
             n = round(high ** (1 / 3)) // 2 * 2
             return (n, n, n), (2 * n, n, n // 2), (n // 2, 2 * n, n)
-        plan = plan_for(8, 8, 8, self.dtype, 1, True, tuning=NOTHING)
+        plan = plan_for(8, 8, 8, self.dtype, 1, "rows", tuning=NOTHING)
         assert plan.kernel is not None
         l2 = plan.machine.l2
         elements = high * (l2.size_bytes // l2.cores) / plan.kernel.itemsize
@@ -280,10 +279,10 @@ class _Search:
         """Return the plans for a limit; both kernels of the direct path carry it while it is only tried."""
         tuning = self.tuning
         if value != model:
-            role = plan_for(8, 8, 8, self.dtype, 1, True, tuning=NOTHING).kernel
+            role = plan_for(8, 8, 8, self.dtype, 1, "rows", tuning=NOTHING).kernel
             assert role is not None
             tuning = _with(tuning, self._choice(what, role.name, 1, value, model))
-        return tuple(plan_for(m, n, k, self.dtype, self.threads, True, tuning=tuning) for m, n, k in shapes)
+        return tuple(plan_for(m, n, k, self.dtype, self.threads, "rows", tuning=tuning) for m, n, k in shapes)
 
     # ---- both -----------------------------------------------------------------------------------------
 
@@ -377,10 +376,11 @@ def _quantile(values: Sequence[float], q: float) -> float:
 
 def _runs(plans: Sequence[Plan]) -> tuple[object, ...]:
     """Return what of plans the machine can tell apart."""
-    return tuple(
-        (plan.path, plan.kernel, plan.blocking and (plan.blocking.mc, plan.blocking.nc), plan.ic_ways, plan.jr_ways)
-        for plan in plans
-    )
+
+    def bare(blocking: Blocking | None) -> Blocking | None:
+        return blocking and replace(blocking, footprints=(), reasons=())
+
+    return tuple(replace(plan, blocking=bare(plan.blocking), reasons=()) for plan in plans)
 
 
 def _with(tuning: Tuning, choice: Choice) -> Tuning:

@@ -28,7 +28,7 @@ __all__ = ["HELP", "add_arguments", "run"]
 HELP = "measure what is faster than the model on this machine (a minute)"
 
 _SECONDS = 60.0
-_NAMES = {"direct_share": "direct, B of L2", "direct_terms": "direct, m n k"}  # for the table; others as they are
+_NAMES = {"direct_share": "direct: B/L2", "direct_terms": "direct: m n k"}  # for the table; others as they are
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -139,7 +139,7 @@ def _print_table(console: Console, findings: Sequence[Any], threads: int) -> Non
     console.print(table)
     console.print(
         "The model's time by the other's: median (quartiles) of rounds in turn, every product checked first. "
-        "Kept: median above 1.01, lower quartile above 1, no shape below 0.99, and a second time so."
+        "Kept: the median above 1.01, lower quartile above 1, no shape below 0.99, and a second time so."
     )
 
 
@@ -221,9 +221,9 @@ def _keep(console: Console, path: Path, choices: Sequence[Any], tuned: set[tuple
     save(path, [*rest, *choices])
     kept = f"{len(choices)} choice{'s' * (len(choices) != 1)}"
     also = f", and {len(rest)} from before" if rest else ""
-    verbatim(console, f"Saved {kept}{also} to {shown(path)}. Processes that start from now on use it.")
-    if path != file_in_use(machine):
-        verbatim(console, f"It is used where BLISGEMM_TUNING={shown(path)} says so.")
+    verbatim(console, f"Saved {kept}{also} to {shown(path)}.")
+    here = path == file_in_use(machine)
+    verbatim(console, f"Processes that start from now on use it{'' if here else f' if BLISGEMM_TUNING={shown(path)}'}.")
     return 0
 
 
