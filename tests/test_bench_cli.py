@@ -43,8 +43,8 @@ def some_row(case: Case | None = None, dtype: str = "float32", threads: int = 1,
     ratio = Spread(numpys - 0.1, numpys, numpys + 0.1)
     seconds = {OURS: Spread(1e-6, 1e-6, 2e-6), "numpy": Spread(1e-6, numpys * 1e-6, 2e-6)}
     return Row(
-        case=case, dtype=dtype, threads=threads, state="hot", rotated_bytes=0, clock="CPU time", path="direct",
-        kernel="f32_4x16_avx2", flops=case.flops(dtype), rounds=5, seconds=seconds, peak_gflops=10.0 * threads,
+        case=case, dtype=dtype, threads=threads, out="given", state="hot", rotated_bytes=0, clock="CPU time",
+        path="direct", kernel="f32_4x16_avx2", flops=case.flops(dtype), rounds=5, seconds=seconds, peak_gflops=10.0 * threads,
         roof=None, ratios={"numpy": ratio, BEST: ratio}, best="numpy", skipped={"blis": "no batches"},
     )  # fmt: skip
 
@@ -294,9 +294,29 @@ def test_json_and_csv_are_complete(tmp_path: Path, capsys: pytest.CaptureFixture
     assert all(None not in line and None not in line.values() for line in lines)
 
 
-def test_cold_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench("--cold") == 0
-    assert "1 thread, cold" in capsys.readouterr().out
+def test_cold_and_new_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert bench("--cold", "--new", "--json", str(tmp_path / "r.json")) == 0
+    assert "1 thread, cold, new arrays" in capsys.readouterr().out
+    [row] = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert (row["state"], row["out"]) == ("cold", "new") and row["rotated_bytes"] > 0
+
+
+def test_an_interrupted_run_writes_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from blisgemm.bench.trial import Trial
+
+    measure, count = Trial.measure, itertools.count()
+
+    def twice(*args: Any) -> Row:
+        if next(count) == 2:
+            raise KeyboardInterrupt
+        return measure(*args)
+
+    monkeypatch.setattr(Trial, "measure", twice)
+    assert bench("--shapes", "3,4,5", "--json", str(tmp_path / "r.json")) == 130
+    assert "interrupted after 2 rows" in capsys.readouterr().err
+    assert len(json.loads((tmp_path / "r.json").read_text())["rows"]) == 2
 
 
 def test_readme_markers_are_filled_and_the_rest_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

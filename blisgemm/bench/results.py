@@ -36,6 +36,7 @@ class Row:
     """One case, one dtype, one number of threads.
 
     Attributes:
+        out: ``given`` (the result is written where it was before) or ``new`` (each call takes memory for it).
         state: ``hot`` (the same operands again and again) or ``cold`` (a new set for each call).
         rotated_bytes: what the rotating sets take together; of one set if hot.
         clock: ``CPU time`` or ``wall time``.
@@ -50,6 +51,7 @@ class Row:
     case: Case
     dtype: str
     threads: int
+    out: str
     state: str
     rotated_bytes: int
     clock: str
@@ -137,8 +139,8 @@ def write_json(path: Path, run: Run) -> None:
 def write_csv(path: Path, run: Run) -> None:
     """Write one line per row and library; blisgemm's own line has ratio 1. A skipped peer has its reason."""
     fields = [
-        "set", "shape", "m", "n", "k", "batch", "dtype", "threads", "state", "clock", "library", "seconds_low",
-        "seconds_median", "seconds_high", "gflops", "peak_gflops", "of_peak", "roof_gflops", "ratio_low",
+        "set", "shape", "m", "n", "k", "batch", "dtype", "threads", "out", "state", "clock", "library",
+        "seconds_low", "seconds_median", "seconds_high", "gflops", "peak_gflops", "of_peak", "roof_gflops", "ratio_low",
         "ratio_median", "ratio_high", "rounds", "path", "kernel", "skipped",
     ]  # fmt: skip
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -149,8 +151,9 @@ def write_csv(path: Path, run: Run) -> None:
             about = {
                 "set": case.group, "shape": case.label, "m": case.m, "n": case.n, "k": case.k,
                 "batch": "x".join(map(str, case.batch)), "dtype": row.dtype, "threads": row.threads,
-                "state": row.state, "clock": row.clock, "peak_gflops": row.peak_gflops, "rounds": row.rounds,
+                "out": row.out, "state": row.state, "clock": row.clock, "peak_gflops": row.peak_gflops,
                 "roof_gflops": row.roof.gflops if row.roof else "", "path": row.path, "kernel": row.kernel,
+                "rounds": row.rounds,
             }  # fmt: skip
             for name, took in row.seconds.items():
                 ratio = row.ratios.get(name, Spread(1.0, 1.0, 1.0))

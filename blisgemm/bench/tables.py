@@ -67,11 +67,12 @@ def about(run: Run) -> str:
     f = run.machine
     threads = sorted({row.threads for row in run.rows})
     states = sorted({row.state for row in run.rows})
+    given = "`out=` given" if all(row.out == "given" for row in run.rows) else "results in new arrays"
     clocks = sorted({row.clock for row in run.rows})
     counted = " and ".join(map(str, threads)) + (" threads" if threads != [1] else " thread")
     peers = "".join(f", {NAMES.get(name, name)} {version}" for name, version in run.peers.items() if name != "numpy")
     return (
-        f"{counted}, {' and '.join(states)} caches, {' and '.join(clocks)}, `out=` given. {f['processor']} "
+        f"{counted}, {' and '.join(states)} caches, {' and '.join(clocks)}, {given}. {f['processor']} "
         f"({f['machine']}, {f['vectors']}; {f['caches']}; {f['cores']} cores), Python {f['python']}, "
         f"NumPy {f['numpy']}{peers}, Numba {f['numba']}, {f['date']}. `{run.command}`."
     )

@@ -6,6 +6,7 @@ numbers look. Called by ``cli.bench``.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,9 +46,13 @@ def load_peers(names: Sequence[str], most_threads: int) -> tuple[dict[str, Peer]
     return {name: found[name] for name in names if name in found}, absent
 
 
-def our_product(case: Case, operands: Operands) -> Callable[[], object]:
-    """Return the call of blisgemm: ``matmul``, or ``gemm`` where an operand is transposed by a flag."""
-    a, b, c = operands.a, operands.b, operands.c
+def our_product(case: Case, operands: Operands, fresh: bool = False) -> Callable[[], object]:
+    """Return the call of blisgemm: ``matmul``, or ``gemm`` where an operand is transposed by a flag.
+
+    Args:
+        fresh: whether it returns a new array in place of writing ``operands.c``.
+    """
+    a, b, c = operands.a, operands.b, None if fresh else operands.c
     if "T" in (case.a, case.b):
         trans_a, trans_b = case.a == "T", case.b == "T"
         a = a.swapaxes(-1, -2) if trans_a else a
@@ -65,14 +70,16 @@ class Trial:
         peers: by name.
         seconds: about how long to time a row.
         cold: rotate the operands through twice the memory of the caches.
+        fresh: let every call take memory for its result.
         report: told, by name and reason, of a peer that is wrong or skipped; once each.
     """
 
     def __init__(
-        self, peers: Mapping[str, Peer], seconds: float, cold: bool, report: Callable[[str, str], None]
-    ) -> None:
+        self, peers: Mapping[str, Peer], seconds: float, report: Callable[[str, str], None], *, cold: bool = False,
+        fresh: bool = False,
+    ) -> None:  # fmt: skip
         self._peers = dict(peers)
-        self._seconds, self._cold, self._report = seconds, cold, report
+        self._seconds, self._report, self._cold, self._fresh = seconds, report, cold, fresh
         self._wrong: dict[str, str] = {}
         self._told: set[tuple[str, str]] = set()
         self._peaks: dict[str, Callable[[float], tuple[Callable[[], None], float]]] = {}
@@ -121,7 +128,8 @@ class Trial:
         path, kernel = _path_and_kernel(sets[0])
         bytes_once = case.elements() * np.dtype(dtype).itemsize
         return Row(
-            case=case, dtype=dtype, threads=threads, state="cold" if self._cold else "hot",
+            case=case, dtype=dtype, threads=threads, out="new" if self._fresh else "given",
+            state="cold" if self._cold else "hot",
             rotated_bytes=bytes_once * len(sets), clock=clock_name, path=path,
             kernel=kernel, flops=flops, rounds=len(times[OURS]), seconds=seconds,
             peak_gflops=peak, roof=self._roof(threads, flops, bytes_once, flops / seconds[OURS].median / 1e9, peak),
@@ -131,11 +139,11 @@ class Trial:
     def _calls(
         self, case: Case, sets: Sequence[Operands], threads: int, skipped: dict[str, str]
     ) -> dict[str, list[Callable[[], object]]]:
-        calls = {OURS: [our_product(case, operands) for operands in sets]}
+        calls = {OURS: [our_product(case, operands, self._fresh) for operands in sets]}
         for name, peer in self._peers.items():
             try:
                 peer.set_threads(threads)
-                calls[name] = [peer.product(x.a, x.b, x.c) for x in sets]
+                calls[name] = [peer.fresh(x.a, x.b) if self._fresh else peer.product(x.a, x.b, x.c) for x in sets]
             except UnsupportedError as error:
                 skipped[name] = str(error)
                 self._tell(name, str(error))
@@ -153,8 +161,8 @@ class Trial:
             first.c[...] = np.nan  # what isn't written differs from everything
             what = f"{name}, {case.label} in {dtype}"
             try:
-                calls[name][0]()
-                require_exact(first.a, first.b, first.c, what)
+                result = calls[name][0]()
+                require_exact(first.a, first.b, np.asarray(result) if self._fresh else first.c, what)
             except WrongResultError as error:
                 if name == OURS:
                     raise
@@ -186,6 +194,8 @@ class Trial:
         if flops > _DENSE * bytes_once:
             return None
         if threads not in self._bandwidths:
+            with contextlib.suppress(UnsupportedError):  # it is NumPy's BLAS that reads
+                load("numpy", threads).set_threads(threads)
             self._bandwidths[threads] = measure_bandwidth(threads)
         level, rate = self._bandwidths[threads].of(bytes_once, self._cold)
         bound = min(peak, rate * flops / bytes_once / 1e9)

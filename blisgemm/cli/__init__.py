@@ -29,6 +29,7 @@ examples:
   python -m blisgemm mul a.npy b.csv -o c.npy    multiply matrices in files
   python -m blisgemm explain 1000 1000 1000      what would run for this product, and why
   python -m blisgemm asm f32_8x12_neon           read a kernel, for any processor
+  python -m blisgemm bench --shapes 1000,skinny  measure against NumPy, MKL, torch and others
 """
 
 

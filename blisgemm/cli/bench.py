@@ -91,6 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=_seconds, default=2.0, help="about how long per row (default: 2)")
     parser.add_argument("--arch", help="as BLISGEMM_ARCH, for the peers too: haswell forces AVX2")
     parser.add_argument("--cold", action="store_true", help="rotate operands through more memory than the caches")
+    parser.add_argument("--new", action="store_true", help="let every call make a new array in place of using out=")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write one line per row and library")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture (.png, .svg); one per set of shapes")
@@ -116,29 +117,36 @@ def run(args: argparse.Namespace, console: Console) -> int:
     verbatim(console, environment.machine_line())
     for name, peer in peers.items():
         verbatim(console, f"{tables.NAMES[name]} {peer.version}")
-    trial = Trial(peers, args.seconds, args.cold, lambda name, reason: _note(f"{name}: skipped: {reason}"))
+    trial = Trial(
+        peers, args.seconds, lambda name, reason: _note(f"{name}: skipped: {reason}"), cold=args.cold, fresh=args.new
+    )
     rows: list[Row] = []
     dtypes = [_DTYPES[word] for word in args.dtype]
+    interrupted = False
     try:
         for group in dict.fromkeys(case.group for case in args.shapes):
             for threads in args.threads:
                 for dtype in dtypes:
                     cases = [case for case in args.shapes if case.group == group]
                     width = max(len(case.label) for case in cases)
-                    _print_head(console, group, threads, args.cold, list(peers), width)
+                    _print_head(console, f"{group}, {_how(args, threads)}", list(peers), width)
                     for case in cases:
                         rows.append(trial.measure(case, dtype, threads))
                         verbatim(console, tables.row_line(rows[-1], list(peers), width))
     except WrongResultError as error:
         verbatim(console, f"WRONG {error}", "bold red")
         return 1
+    except KeyboardInterrupt:  # what there is, is written
+        interrupted = True
+        _note(f"interrupted after {len(rows)} rows")
     versions = {name: peer.version for name, peer in peers.items()}
     from ..bench.results import Run
 
     result = Run(environment.command_line(without=_OUTPUTS), machine, versions, {**absent, **trial.wrong}, rows)
     _print_summaries(console, result)
-    _write(args, console, result)
-    return 0
+    if rows:
+        _write(args, console, result)
+    return 130 if interrupted else 0  # 128 + SIGINT, as shells count
 
 
 def _note(text: str) -> None:
@@ -183,10 +191,14 @@ def _check_outputs(args: argparse.Namespace) -> None:
         raise CommandError(f"--plot-kind {args.plot_kind}: expected --plot FILE beside it")
 
 
-def _print_head(console: Console, group: str, threads: int, cold: bool, peers: list[str], width: int) -> None:
-    counted = f"{threads} thread{'s' * (threads > 1)}"
+def _how(args: argparse.Namespace, threads: int) -> str:
+    new = ", new arrays" if args.new else ""
+    return f"{threads} thread{'s' * (threads > 1)}, {'cold' if args.cold else 'hot'}{new}"
+
+
+def _print_head(console: Console, what: str, peers: list[str], width: int) -> None:
     console.print()
-    verbatim(console, f"{group}, {counted}, {'cold' if cold else 'hot'}; below a peer: its time / ours", "bold")
+    verbatim(console, f"{what}; below a peer: its time / ours", "bold")
     verbatim(console, tables.head_line(peers, width))
 
 

@@ -29,6 +29,10 @@ class CythonBlis:
         if threads > 1:
             raise UnsupportedError("the wheel is built without threads")
 
+    def fresh(self, a: Any, b: Any) -> Callable[[], Any]:
+        """Refuse: it writes into the array that it is given."""
+        raise UnsupportedError("it only writes into an array that is given")
+
     def product(self, a: Any, b: Any, c: Any) -> Callable[[], object]:
         """Return the call."""
         gemm = self._module.gemm

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .cblas import Cblas
-from .peer import AbsentError
+from .peer import AbsentError, UnsupportedError
 
 __all__ = ["MklCblas", "load"]
 
@@ -36,6 +36,10 @@ class MklCblas:
     def set_threads(self, threads: int) -> None:
         """Set its own threads."""
         self._library.MKL_Set_Num_Threads(ctypes.c_int(threads))
+
+    def fresh(self, a: Any, b: Any) -> Callable[[], Any]:
+        """Refuse: it writes into the array that it is given."""
+        raise UnsupportedError("it only writes into an array that is given")
 
     def product(self, a: Any, b: Any, c: Any) -> Callable[[], object]:
         """Return the call."""

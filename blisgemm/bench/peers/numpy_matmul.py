@@ -41,6 +41,10 @@ class NumpyMatmul:
             if library.internal_api in ("openblas", "blis", "flexiblas"):
                 library.set_num_threads(threads)
 
+    def fresh(self, a: Any, b: Any) -> Callable[[], Any]:
+        """Return the call without ``out=``."""
+        return lambda: np.matmul(a, b)
+
     def product(self, a: Any, b: Any, c: Any) -> Callable[[], object]:
         """Return the call."""
         return lambda: np.matmul(a, b, out=c)

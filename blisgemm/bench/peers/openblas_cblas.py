@@ -36,6 +36,10 @@ class OpenblasCblas:
         """Set its own threads."""
         getattr(self._library, f"{_PREFIX}openblas_set_num_threads{self._suffix}")(ctypes.c_int(threads))
 
+    def fresh(self, a: Any, b: Any) -> Callable[[], Any]:
+        """Refuse: it writes into the array that it is given."""
+        raise UnsupportedError("it only writes into an array that is given")
+
     def product(self, a: Any, b: Any, c: Any) -> Callable[[], object]:
         """Return the call.
 

@@ -32,6 +32,13 @@ class Peer(Protocol):
             UnsupportedError: it cannot.
         """
 
+    def fresh(self, a: Any, b: Any) -> Callable[[], Any]:
+        """Return a call that returns ``a @ b`` in memory that it takes each time.
+
+        Raises:
+            UnsupportedError: the library only writes where it is told to, or as for ``product``.
+        """
+
     def product(self, a: Any, b: Any, c: Any) -> Callable[[], object]:
         """Return a call that does ``c[...] = a @ b`` for arrays of one dtype; what can be prepared, is.
 

@@ -30,25 +30,33 @@ class TorchMm:
         """Set the threads inside an operation."""
         self._torch.set_num_threads(threads)
 
+    def fresh(self, a: Any, b: Any) -> Callable[[], Any]:
+        """Return the call without ``out=``; it returns a tensor."""
+        function, x, y = self._function(a, b)
+        return lambda: function(x, y)
+
     def product(self, a: Any, b: Any, c: Any) -> Callable[[], object]:
         """Return the call, on tensors over the arrays' memory; no gradients are recorded for them."""
-        torch = self._torch
+        function, x, y = self._function(a, b)
+        out = self._tensor(c)
+        return lambda: function(x, y, out=out)
+
+    def _tensor(self, array: Any) -> Any:
         try:
-            x, y, out = (torch.from_numpy(array) for array in (a, b, c))
+            return self._torch.from_numpy(array)
         except ValueError:
             raise UnsupportedError("tensors have no negative strides") from None
+
+    def _function(self, a: Any, b: Any) -> tuple[Callable[..., Any], Any, Any]:
+        """Return the narrowest function for these operands, and what to give it."""
+        torch, x, y = self._torch, self._tensor(a), self._tensor(b)
         if x.ndim == y.ndim == 2:
-            function = torch.mm
-        elif x.ndim == 2 and y.ndim == 1:
-            function = torch.mv
-        elif x.ndim == 1:
-            transposed = y.t()
-            return lambda: torch.mv(transposed, x, out=out)
-        elif x.ndim == y.ndim == 3:
-            function = torch.bmm
-        else:
-            function = torch.matmul
-        return lambda: function(x, y, out=out)
+            return torch.mm, x, y
+        if x.ndim == 2 and y.ndim == 1:
+            return torch.mv, x, y
+        if x.ndim == 1 and y.ndim == 2:
+            return torch.mv, y.t(), x
+        return (torch.bmm if x.ndim == y.ndim == 3 else torch.matmul), x, y
 
 
 def load(most_threads: int) -> TorchMm:
