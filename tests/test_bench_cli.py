@@ -10,6 +10,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,8 @@ def some_row(case: Case | None = None, dtype: str = "float32", threads: int = 1,
     seconds = {OURS: Spread(1e-6, 1e-6, 2e-6), "numpy": Spread(1e-6, numpys * 1e-6, 2e-6)}
     return Row(
         case=case, dtype=dtype, threads=threads, out="given", state="hot", rotated_bytes=0, clock="CPU time",
-        path="direct", kernel="f32_4x16_avx2", flops=case.flops(dtype), rounds=5, seconds=seconds, peak_gflops=10.0 * threads,
-        roof=None, ratios={"numpy": ratio, BEST: ratio}, best="numpy", skipped={"blis": "no batches"},
+        path="direct", kernel="f32_4x16_avx2", flops=case.flops(dtype), rounds=5, seconds=seconds,
+        peak_gflops=10.0 * threads, roof=None, ratios={"numpy": ratio, BEST: ratio}, best="numpy", skipped={"blis": "no batches"},
     )  # fmt: skip
 
 
@@ -345,6 +346,13 @@ def test_summaries_are_geometric_means_and_minima_by_set_dtype_and_threads() -> 
 def test_a_line_of_a_row_says_missing_peers_by_a_dash() -> None:
     line = tables.row_line(some_row(), ["numpy", "blis"], 4)
     assert "1.25" in line and " - " in line
+
+
+def test_a_peer_beyond_the_peak_does_not_heed_arch() -> None:
+    row = some_row(numpys=0.1)
+    assert row.beyond_peak() == []
+    fast = replace(row, peak_gflops=row.gflops("numpy") / 2)
+    assert fast.beyond_peak() == ["numpy"]
 
 
 # ---- measuring -----------------------------------------------------------------------------------

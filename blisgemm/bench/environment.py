@@ -30,7 +30,9 @@ ARCHES: dict[str, dict[str, str]] = {
         "ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "BLIS_ARCH_TYPE": "skx",
     },
     "sse2": {
-        "OPENBLAS_CORETYPE": "Prescott", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "ATEN_CPU_CAPABILITY": "default",
+        "OPENBLAS_CORETYPE": "Prescott",
+        # on AMD, MKL 2026.2 heeds this and not the other (Zen 3, 2026-11-30: 18 GFLOP/s in f32 in place of 72)
+        "MKL_CBWR": "COMPATIBLE", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "ATEN_CPU_CAPABILITY": "default",
         "ONEDNN_MAX_CPU_ISA": "SSE41", "BLIS_ARCH_TYPE": "generic",
     },
 }  # fmt: skip

@@ -133,6 +133,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
                     for case in cases:
                         rows.append(trial.measure(case, dtype, threads))
                         verbatim(console, tables.row_line(rows[-1], list(peers), width))
+                        for name in rows[-1].beyond_peak() if args.arch else ():
+                            _note(f"{name}: faster than the fma peak of {args.arch}: does it heed --arch?")
     except WrongResultError as error:
         verbatim(console, f"WRONG {error}", "bold red")
         return 1
