@@ -46,7 +46,8 @@ def some_row(case: Case | None = None, dtype: str = "float32", threads: int = 1,
     return Row(
         case=case, dtype=dtype, threads=threads, out="given", state="hot", rotated_bytes=0, clock="CPU time",
         path="direct", kernel="f32_4x16_avx2", flops=case.flops(dtype), rounds=5, seconds=seconds,
-        peak_gflops=10.0 * threads, roof=None, ratios={"numpy": ratio, BEST: ratio}, best="numpy", skipped={"blis": "no batches"},
+        peak_gflops=10.0 * threads, roof=None, ratios={"numpy": ratio, BEST: ratio}, best="numpy",
+        skipped={"blis": "no batches"},
     )  # fmt: skip
 
 
@@ -170,7 +171,6 @@ def test_a_peer_is_right_or_says_what_it_cannot_do(name: str) -> None:
 
 
 def test_torch_and_mkl_in_one_process_are_right() -> None:
-    pytest.importorskip("numpy")
     run_python(
         """
         import numpy as np
