@@ -73,7 +73,7 @@ class Choice:
 
     def evidence(self, source: str) -> str:
         """Say when it was measured, where that is written, and what it gained."""
-        others = f" and {len(self.at) - 1} other shapes" if len(self.at) > 1 else ""
+        others = f" and {len(self.at) - 1} more shape{'s' * (len(self.at) > 2)}" if len(self.at) > 1 else ""
         faster = f"{100 * (self.gain[0] - 1):.0f} % faster at {self.at[0]}{others}"
         return f"tuned on {self.on} (file {source}): {faster}"
 
