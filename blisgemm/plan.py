@@ -10,7 +10,7 @@ import math
 import os
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,10 +19,12 @@ from .errors import BlisgemmTypeError, BlisgemmValueError, OverrideError
 from .machine import current, host_isas
 from .machine.facts import Machine
 from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
-from .tuning import Tuning, direct_limits, in_force, lane_terms, tuned_blocking, tuned_ways
 from .ukernel import catalog
 from .ukernel.spec import SHORT_NAMES, KernelSpec
 from .workspace import buffer_bytes
+
+if TYPE_CHECKING:  # loaded by the first plan, not by the import of the package, which never needs it
+    from .tuning import Tuning
 
 __all__ = [
     "DIRECT_TERMS",
@@ -295,6 +297,8 @@ def plan_for(
         batch: number of products of this shape.
         tuning: in place of what the user's tuning file says.
     """
+    from .tuning import in_force, tuned_blocking, tuned_ways
+
     machine = current()
     plan = Plan(m, n, k, dtype, "direct", None, None, machine, batch=batch, swapped=swapped)
     if m == 0 or n == 0 or batch == 0:
@@ -361,6 +365,8 @@ def _choose_role(
     machine: Machine, m: int, n: int, k: int, dtype: str, b_has_rows: bool, tuning: Tuning, threads: int
 ) -> tuple[str, str, str, tuple[str, ...]]:
     """Return (path, the kernel's role, why, what of it is tuned)."""
+    from .tuning import direct_limits
+
     terms, share = model_limits()
     model = _role_within(machine, m, n, k, dtype, b_has_rows, terms, share)
     kernels = tuple(choose_kernel(dtype, role)[0].name for role in ("direct", "wide"))
@@ -418,4 +424,6 @@ def fast_lane_kc(dtype: str) -> int:
 
 def fast_lane_terms(dtype: str) -> int:
     """Return the largest m * n * k that the fast lane does at once; a tuned limit may lower it, not raise it."""
+    from .tuning import in_force, lane_terms
+
     return lane_terms(in_force(current()), dtype, DIRECT_TERMS)
