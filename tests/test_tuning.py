@@ -18,7 +18,7 @@ from typing import Any
 import golden
 import numpy as np
 import pytest
-from support import DTYPES, draw_reals, expect_equal, run_python
+from support import DTYPES, draw_reals, expect_equal, kernels_here, run_python
 
 import blisgemm
 from blisgemm import api, tuner
@@ -106,6 +106,14 @@ def test_a_file_made_for_something_else_is_ignored(name: str, value: Any, tmp_pa
     found = read(tmp_path / "t.toml", current())
     assert found.choices == ()
     assert found.ignored.startswith("ignored: ")
+
+
+def test_a_kernel_of_a_lesser_vector_set_may_be_tuned_one_of_another_processor_not(tmp_path: Path) -> None:
+    here = {spec.name: spec for spec in kernels_here("float32")}
+    foreign = {"x86_64": "f32_8x12_neon", "aarch64": "f32_6x16_avx2"}.get(current().arch, "f32_6x16_avx2")
+    for name in (*here, foreign):
+        row = choice("direct_terms", 1000, kernel=name)
+        assert bool(read(written(tmp_path / "t.toml", row), current()).choices) == (name in here), name
 
 
 @pytest.mark.parametrize("name", ["name", "arch", "isa", "l1", "l2"])

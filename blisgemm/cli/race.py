@@ -23,7 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from .console import figures_table, verbatim
 
-__all__ = ["run_races"]
+__all__ = ["other_work", "run_races"]
 
 _SIZES, _QUICK_SIZES = (8, 32, 128, 512, 1024, 2048), (8, 128, 512)
 _DTYPES = ("float32", "float64")
@@ -55,7 +55,7 @@ def run_races(console: Console, quick: bool) -> bool:
     sizes, deadline = _QUICK_SIZES if quick else _SIZES, time.perf_counter() + _ALL
     counts = sorted({1, get_num_threads()})
     console.print("Speed beside NumPy: GFLOP/s, and times as fast as NumPy\n", style="bold")
-    if busy := _other_work():
+    if busy := other_work():
         console.print(busy, style="yellow")
     wrong: list[str] = []
     with _progress(console, len(counts) * len(sizes) * len(_DTYPES)) as advance:
@@ -154,7 +154,7 @@ def _numpy_blas() -> str:
         return f"NumPy {np.__version__}."
 
 
-def _other_work() -> str:
+def other_work() -> str:
     """Say so if other programs keep the CPUs busy: then the figures are low, and not alike."""
     if not hasattr(os, "getloadavg"):
         return ""

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from .console import CommandError, figures_table, verbatim
+from .race import other_work
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -60,6 +61,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     target = path or default_file(machine)
     if not args.dry_run:
         _expect_writable(target)
+    if busy := other_work():
+        console.print(busy, style="yellow")
     try:
         findings = list(_search(console, dtypes, threads, args.seconds))
     except KeyboardInterrupt:
@@ -252,7 +255,8 @@ def save(path: Path, choices: Sequence[Any]) -> None:
                 file.write(text.encode())
             os.replace(temporary, path)
         except BaseException:
-            os.unlink(temporary)
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
             raise
     except OSError as error:
         raise CommandError(f"cannot write {shown(path)}: {error.strerror or error}") from None

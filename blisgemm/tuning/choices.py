@@ -176,7 +176,8 @@ def _value(row: Mapping[str, Any], name: str, what: str, kernel: KernelSpec, kc:
 
 
 def _kernel(name: Any, dtype: str, machine: Machine) -> KernelSpec:
-    known = {spec.name: spec for spec in catalog.kernels(dtype, machine.isa.name)}
+    # of any vector set of this architecture: BLISGEMM_KERNEL may name a lesser one
+    known = {spec.name: spec for spec in catalog.kernels(dtype) if spec.isa.arch in (machine.arch, "any")}
     if not isinstance(name, str) or name not in known:
         raise BlisgemmValueError(f"kernel: expected one of {', '.join(known)}; got {_brief(name)}")
     return known[name]
