@@ -42,7 +42,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("ukernel.emit", "ukernel.packer", "ukernel.reference", "ukernel.dialects"),
     ("ukernel.microtile",),
     ("ukernel.vec",),
-    ("tuner",),
+    ("tuner.*",),
     ("plan", "operands"),
     ("workspace", "cache", "outcome", "tuning.*"),
     ("parallel", "blocking"),

@@ -1,10 +1,9 @@
 """The search for choices that beat the model on this machine, by more than the noise.
 
-Knows: which values are worth a try, how two plans are raced, and what counts as a win. Does not know: arrays, clocks or
+Knows: which values are worth a try, and in what order. Does not know: how a race is run (``races``), arrays, clocks or
 files (a ``Stopwatch`` is given). Called by ``cli.tune``.
 
-Contestants run in turn within a round, and a round's ratio is taken inside it, so that what else the machine does hits
-all of them. Candidates are first screened, the best by the median; then it alone meets the model again, twice, the
+Candidates are first screened, the best by the median; then it alone meets the model again, twice, the
 second time on operands of other places in memory, and must win both: ``Ratio.wins``. What is reported is the second
 meeting, which had no part in the selection. One choice follows the other; a later one is raced on top of those kept.
 
@@ -14,24 +13,20 @@ kc is never tried: it alone would change bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from .blocking import KC_MAX, Blocking
-from .parallel import choose_ways
-from .plan import Plan, model_limits, plan_for
-from .tuning import NOTHING, Choice, Tuning
-from .tuning.choices import Value
+from ..blocking import KC_MAX, Blocking
+from ..parallel import choose_ways
+from ..plan import Plan, model_limits, plan_for
+from ..tuning import NOTHING, Choice, Tuning
+from ..tuning.choices import Value
+from .races import MEDIAN, Ratio, Stopwatch, race, screen
 
-__all__ = ["Finding", "Ratio", "Stopwatch", "find_choices", "race"]
+__all__ = ["Finding", "find_choices"]
 
 Shape = tuple[int, int, int]
 
-# A win: faster by more than a hundredth in the median, in three rounds of four, and on no shape slower by more.
-_MEDIAN, _LOW, _WORST = 1.01, 1.0, 0.99
-_FEWEST_ROUNDS, _MOST_ROUNDS = 9, 31  # of a race that decides: 9 make a quartile mean something
-_SCREEN_ROUNDS = (3, 9)
 # Of the time for one dtype and number of threads.
 _TIME = {"ways": 0.15, "mc": 0.3, "nc": 0.2, "direct_share": 0.2, "direct_terms": 0.1, "together": 0.05}
 
@@ -40,46 +35,6 @@ _NC_COLUMNS = (384, 768, 1536, 3072, 6144)  # below, packing A again costs 5 % (
 _SHARES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1.0, 1.5)
 _CUBES = (64, 80, 96, 112, 128, 144, 160, 192)
 _VAST = 10**7  # rows: with so many, mc is what L2 allows
-
-
-class Stopwatch(Protocol):
-    """What runs and times plans; the tests give one without a machine."""
-
-    def now(self) -> float:
-        """Return seconds."""
-
-    def check(self, plan: Plan) -> None:
-        """Raise unless the plan computes exact products rightly, and the same bits as the model's plan."""
-
-    def sample(self, plan: Plan) -> float:
-        """Return the seconds of one product by this plan."""
-
-    def renew(self) -> None:
-        """Take other operands, elsewhere in memory."""
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """The model's time by the candidate's: median and quartiles over the rounds, all shapes together.
-
-    ``worst``: the least of the shapes' own medians.
-    """
-
-    median: float
-    low: float
-    high: float
-    worst: float
-    rounds: int
-
-    @property
-    def wins(self) -> bool:
-        """Whether this is more than noise."""
-        return self.median > _MEDIAN and self.low > _LOW and self.worst > _WORST
-
-    @property
-    def verdict(self) -> str:
-        """What to say of one that does not win."""
-        return "slower" if self.high < 1 else "noise"
 
 
 @dataclass(frozen=True)
@@ -179,7 +134,7 @@ class _Search:
         self.tell(f"{what}: {len(contestants)} values")
         ranking = screen(self.watch, base, contestants, 0.4 * (end - self.watch.now()))
         best = max(ranking, key=lambda value: ranking[value].median)
-        if ranking[best].median <= _MEDIAN:
+        if ranking[best].median <= MEDIAN:
             return self._finding(what, model, best, ranking[best], None, ranking[best].verdict)
         ratio, won = self._meet_twice(what, base, contestants[best], end)
         if not won:
@@ -321,57 +276,6 @@ class _Search:
         self, what: str, model: Value | None, best: Value | None, ratio: Ratio | None, choice: Choice | None, note: str
     ) -> Finding:
         return Finding(what, self.dtype, self.threads, model, best, ratio, choice, note)
-
-
-# ---- races -----------------------------------------------------------------------------------------------
-
-
-def race(watch: Stopwatch, base: Sequence[Plan], other: Sequence[Plan], seconds: float) -> Ratio:
-    """Return how many times as fast the second set of plans is, in interleaved rounds for about so long."""
-    return _rounds(watch, base, {0: other}, seconds, _FEWEST_ROUNDS, _MOST_ROUNDS)[0]
-
-
-def screen(
-    watch: Stopwatch, base: Sequence[Plan], contestants: Mapping[Value, Sequence[Plan]], seconds: float
-) -> dict[Value, Ratio]:
-    """Return the ratio of every contestant to the base, from a few rounds in which each runs once."""
-    return _rounds(watch, base, contestants, seconds, *_SCREEN_ROUNDS)
-
-
-def _rounds(
-    watch: Stopwatch, base: Sequence[Plan], contestants: Mapping[Value, Sequence[Plan]], seconds: float,
-    fewest: int, most: int,
-) -> dict[Value, Ratio]:  # fmt: skip
-    """Run rounds; within one, each shape in turn: base and contestants, from another one first every time."""
-    begin = watch.now()
-    logs: dict[Value, list[list[float]]] = {name: [[] for _ in base] for name in contestants}
-    for number in range(most):
-        if number >= fewest and watch.now() - begin > seconds:
-            break
-        for shape in range(len(base)):
-            field: list[tuple[Value | None, Plan]] = [(None, base[shape])]
-            field += [(name, plans[shape]) for name, plans in contestants.items()]
-            turn = number % len(field)
-            times = {name: watch.sample(plan) for name, plan in (*field[turn:], *field[:turn])}
-            for name in contestants:
-                logs[name][shape].append(math.log(times[None] / times[name]))
-    return {name: _ratio(shapes) for name, shapes in logs.items()}
-
-
-def _ratio(logs: Sequence[Sequence[float]]) -> Ratio:
-    """Return the ratio from logarithms by shape and round: within a round, the geometric mean over the shapes."""
-    rounds = [sum(row) / len(row) for row in zip(*logs, strict=True)]
-    worst = min(_quantile(shape, 0.5) for shape in logs)
-    low, median, high = (math.exp(_quantile(rounds, q)) for q in (0.25, 0.5, 0.75))
-    return Ratio(median, low, high, math.exp(worst), len(rounds))
-
-
-def _quantile(values: Sequence[float], q: float) -> float:
-    """Return a quantile, linear between the two values around it."""
-    ordered = sorted(values)
-    at = q * (len(ordered) - 1)
-    below = ordered[math.floor(at)]
-    return below + (at - math.floor(at)) * (ordered[math.ceil(at)] - below)
 
 
 def _runs(plans: Sequence[Plan]) -> tuple[object, ...]:
