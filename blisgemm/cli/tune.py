@@ -14,6 +14,7 @@ import math
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..errors import BlisgemmWarning
 from .console import CommandError, figures_table, verbatim
 from .race import other_work
 
@@ -64,7 +66,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if busy := other_work():
         console.print(busy, style="yellow")
     try:
-        findings = list(_search(console, dtypes, threads, args.seconds))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BlisgemmWarning)  # of the file that is about to be written
+            findings = list(_search(console, dtypes, threads, args.seconds))
     except KeyboardInterrupt:
         sys.stderr.write("\nblisgemm tune: interrupted, nothing is saved\n")
         return 130  # 128 + SIGINT, as shells count
