@@ -41,15 +41,19 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
         return (k, i, i, PyObject, PyObject, PyObject, PyObject, PyObject)
     scalar = numpy_support.from_dtype(np.dtype(kernel.acc_dtype))
     product = (scalar, PyObject, PyObject, scalar, PyObject, i)
-    if name.startswith("run_direct"):
-        return (k, i, types.UniTuple(i, 2), *product)
+    if name.startswith(("run_direct", "run_columns")):
+        return (k, i, types.boolean, types.UniTuple(i, 2), *product)
     if name.startswith("run_batch_direct"):
         return (k, i, i, *product)
     real = numpy_support.from_dtype(real_dtype(kernel))
     blocking, blocks, panel = types.UniTuple(i, 3), types.Array(real, 3, "C"), types.Array(real, 2, "C")
+    if name.startswith("run_stream"):
+        return (k, i, i, i, *product, types.Array(real, 4, "C"))
+    if name.startswith("run_sweep"):
+        return (k, i, i, i, *product, types.Array(real, 3, "C"))
     if name.startswith("run_batch_packed"):
-        return (k, blocking, i, *product, blocks, blocks)
-    return (k, blocking, types.UniTuple(i, 2), *product, blocks, panel)
+        return (k, blocking, types.boolean, i, *product, blocks, blocks)
+    return (k, blocking, types.boolean, types.UniTuple(i, 2), *product, blocks, panel)
 
 
 @cache

@@ -33,8 +33,16 @@ def plan_operands(operands: Operands, threads: int) -> Plan:
         k = 0  # A and B are not read
     swapped = _is_swapped(operands.target)
     b = operands.a.swapaxes(-1, -2) if swapped else operands.b
-    b_has_rows = b.strides[-1] == b.itemsize or b.shape[-1] == 1
-    return plan_for(m, n, k, kernel_dtype(operands.target.dtype), threads, b_has_rows, swapped, batch=batch)
+    return plan_for(m, n, k, kernel_dtype(operands.target.dtype), threads, _access(b), swapped, batch=batch)
+
+
+def _access(b: Array) -> str:
+    """Return how B lies: by ``rows`` or ``columns`` of unit stride, or ``general``."""
+    if b.strides[-1] == b.itemsize or b.shape[-1] == 1:
+        return "rows"
+    if b.ndim == 2 and (b.strides[0] == b.itemsize or b.shape[0] == 1):
+        return "columns"
+    return "general"
 
 
 def _is_swapped(c: Array) -> bool:
@@ -52,10 +60,10 @@ def run(plan: Plan, operands: Operands) -> Array:
     if b.shape[-1] == 1 and b.strides[-1] != b.itemsize:
         # one column: any stride will do, and this one lets the direct path read it
         b = np.lib.stride_tricks.as_strided(b, strides=(*b.strides[:-1], b.itemsize))
-    if plan.path == "direct" and b.strides[-1] != b.itemsize:
+    if plan.path in ("direct", "stream", "sweep") and plan.access != _access(b):
         raise BlisgemmValueError(
-            "plan: expected a plan whose path fits these operands; got the direct path, which needs "
-            f"{'columns of A' if c is not target else 'rows of B'} with unit stride"
+            f"plan: expected a plan whose path fits these operands; got the {plan.path} path by {plan.access} of "
+            f"{'op(A) transposed' if c is not target else 'op(B)'}, which don't have unit stride"
         )
     if operands.source is not None:
         np.copyto(target, operands.source, casting="unsafe")  # checked against the caller's rule before
@@ -70,7 +78,7 @@ def run(plan: Plan, operands: Operands) -> Array:
 
 def run_plain(a: Array, b: Array, out: Array, dtype: str, threads: int) -> None:
     """Compute ``out[:] = a @ b`` for matrices that the fast lane found plain: checked, not overlapping."""
-    plan = plan_for(a.shape[0], b.shape[1], a.shape[1], dtype, threads, b.strides[1] == b.itemsize)
+    plan = plan_for(a.shape[0], b.shape[1], a.shape[1], dtype, threads, _access(b))
     kernel = plan.kernel
     assert kernel is not None
     _run_matrix(plan, a, b, out, kernel.one, kernel.zero, 0)
@@ -92,7 +100,7 @@ def _run_stack(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta: Any, 
     if c.ndim == 2:
         _run_matrix(plan, a, b, c, alpha, beta, conj)
         return
-    if plan.batch_ways == 1 and plan.path == "packed":
+    if plan.path in ("stream", "sweep") or (plan.batch_ways == 1 and plan.path == "packed"):
         for index in np.ndindex(c.shape[:-2]):
             _run_matrix(plan, a[index], b[index], c[index], alpha, beta, conj)
         return
@@ -130,14 +138,19 @@ def _run_matrix(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta: Any,
     assert kernel is not None and blocking is not None
     if plan.path == "direct":
         with region(plan.threads) as threads:
-            code = _serial_or_parallel("run_direct", kernel, threads)
-            code(kernel, blocking.kc, (plan.ic_ways, plan.jr_ways), alpha, a, b, beta, c, conj)
+            code = _serial_or_parallel("run_direct" if plan.access == "rows" else "run_columns", kernel, threads)
+            code(kernel, blocking.kc, plan.rows_first, (plan.ic_ways, plan.jr_ways), alpha, a, b, beta, c, conj)
+        return
+    if plan.path in ("stream", "sweep"):
+        with region(plan.threads) as threads, borrow(plan.sums_shape, (0,), real_dtype(kernel)) as (sums, _):
+            code = _serial_or_parallel(f"run_{plan.path}", kernel, threads)
+            code(kernel, blocking.kc, plan.step, plan.jr_ways, alpha, a, b, beta, c, conj, sums)
         return
     a_shape, b_shape = plan.packed_shapes
     with region(plan.threads) as threads, borrow(a_shape, b_shape, real_dtype(kernel)) as (a_pack, b_pack):
         code = _serial_or_parallel("run_packed", kernel, threads)
         code(
-            kernel, (blocking.mc, blocking.nc, blocking.kc), (plan.ic_ways, plan.jr_ways),
+            kernel, (blocking.mc, blocking.nc, blocking.kc), plan.rows_first, (plan.ic_ways, plan.jr_ways),
             alpha, a, b, beta, c, conj, a_pack, b_pack,
         )  # fmt: skip
 
@@ -161,6 +174,6 @@ def _run_batch_packed(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta
     with region(plan.batch_ways) as threads, borrow(a_shape, b_shape, real_dtype(kernel)) as (a_pack, b_pack):
         code = _serial_or_parallel("run_batch_packed", kernel, threads)
         code(
-            kernel, (blocking.mc, blocking.nc, blocking.kc), plan.batch_ways,
+            kernel, (blocking.mc, blocking.nc, blocking.kc), plan.rows_first, plan.batch_ways,
             alpha, a, b, beta, c, conj, a_pack, b_pack,
         )  # fmt: skip

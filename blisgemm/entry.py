@@ -10,14 +10,15 @@ wrong.
 
 from numba import njit, prange
 
-from .loops import direct, five_loops, share
+from .loops import direct, five_loops, share, stream, sweep_rows
 from .outcome import DECLINED, DONE, PLAIN
 from .ukernel.bind import inlined
 from .ukernel.ndarray import address, is_matrix, open_matrix, open_stack
 
 __all__ = [
     "fast_lane", "run_batch_direct", "run_batch_direct_parallel", "run_batch_packed", "run_batch_packed_parallel",
-    "run_direct", "run_direct_parallel", "run_packed", "run_packed_parallel",
+    "run_columns", "run_columns_parallel", "run_direct", "run_direct_parallel", "run_packed", "run_packed_parallel",
+    "run_stream", "run_stream_parallel", "run_sweep", "run_sweep_parallel",
 ]  # fmt: skip
 
 # Only what the text marks with prange runs in parallel; Numba invents nothing.
@@ -78,25 +79,52 @@ def fast_lane(kernel, kc_max, work_limit, a_object, b_object, out_object, ndarra
         return DECLINED
     if m * n * k > work_limit or k > kc_max or b.strides[1] != b.itemsize:
         return PLAIN
-    direct(kernel, kc_max, kernel.one, a, b, kernel.zero, out, 0)
+    direct(kernel, "rows", kc_max, False, kernel.one, a, b, kernel.zero, out, 0)
     return DONE
 
 
-def _direct(kernel, kc, ways, alpha, a_object, b_object, beta, c_object, conj):
-    """Run ``loops.direct`` on three checked 2-D arrays, on ``ways[0] * ways[1]`` threads."""
+def _direct(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, conj):
+    """Run ``loops.direct`` on three checked 2-D arrays, on ``ways[0] * ways[1]`` threads; B has unit column stride."""
     a, b, c = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, c_object)
     m, n = c.shape
     ic_ways, jr_ways = ways
     for t in prange(ic_ways * jr_ways):
         i0, i1 = share(m, kernel.mr, t // jr_ways, ic_ways)
         j0, j1 = share(n, kernel.nr, t % jr_ways, jr_ways)
-        direct(kernel, kc, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
+        direct(kernel, "rows", kc, rows_first, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
 
 
-def _packed(kernel, blocking, ways, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack):
+def _columns(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, conj):
+    """Run ``loops.direct`` likewise where B has unit row stride."""
+    a, b, c = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, c_object)
+    m, n = c.shape
+    ic_ways, jr_ways = ways
+    for t in prange(ic_ways * jr_ways):
+        i0, i1 = share(m, kernel.mr, t // jr_ways, ic_ways)
+        j0, j1 = share(n, kernel.nr, t % jr_ways, jr_ways)
+        direct(kernel, "columns", kc, rows_first, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
+
+
+def _stream(kernel, kc, step, threads, alpha, a_object, b_object, beta, c_object, conj, sums):
+    """Run ``loops.stream`` on three checked 2-D arrays, each of ``threads`` on its own columns and its own sums."""
+    a, b, c = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, c_object)
+    for t in prange(threads):
+        j0, j1 = share(c.shape[1], kernel.nr, t, threads)
+        stream(kernel, kc, step, alpha, a, b[:, j0:j1], beta, c[:, j0:j1], conj, sums[t])
+
+
+def _sweep(kernel, kc, step, threads, alpha, a_object, b_object, beta, c_object, conj, sums):
+    """Run ``loops.sweep_rows`` likewise."""
+    a, b, c = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, c_object)
+    for t in prange(threads):
+        j0, j1 = share(c.shape[1], kernel.lanes, t, threads)
+        sweep_rows(kernel, kc, step, alpha, a, b[:, j0:j1], beta, c[:, j0:j1], conj, sums[t])
+
+
+def _packed(kernel, blocking, rows_first, ways, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack):
     """Run ``loops.five_loops`` on three checked 2-D arrays, on ``ways[0] * ways[1]`` threads."""
     five_loops(
-        kernel, blocking, ways, alpha, open_matrix(kernel, a_object), open_matrix(kernel, b_object),
+        kernel, blocking, rows_first, ways, alpha, open_matrix(kernel, a_object), open_matrix(kernel, b_object),
         beta, open_matrix(kernel, c_object), conj, a_pack, b_pack,
     )  # fmt: skip
 
@@ -107,21 +135,27 @@ def _batch_direct(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, 
     items = c.shape[0]
     for t in prange(parts):
         for item in range(items * t // parts, items * (t + 1) // parts):
-            direct(kernel, kc, alpha, a[item], b[item], beta, c[item], conj)
+            direct(kernel, "rows", kc, False, alpha, a[item], b[item], beta, c[item], conj)
 
 
-def _batch_packed(kernel, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack):
+def _batch_packed(kernel, blocking, rows_first, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack):
     """Run ``loops.five_loops`` on every item, one thread an item; ``a_pack``, ``b_pack`` have a row per part."""
     a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, c_object)
     items = c.shape[0]
     for t in prange(parts):
         for item in range(items * t // parts, items * (t + 1) // parts):
             five_loops(
-                kernel, blocking, (1, 1), alpha, a[item], b[item], beta, c[item], conj,
+                kernel, blocking, rows_first, (1, 1), alpha, a[item], b[item], beta, c[item], conj,
                 a_pack[t : t + 1], b_pack[t],
             )  # fmt: skip
 
 
+run_columns = njit(nogil=True)(_columns)
+run_columns_parallel = njit(nogil=True, parallel=PARALLEL)(_columns)
+run_stream = njit(nogil=True)(_stream)
+run_stream_parallel = njit(nogil=True, parallel=PARALLEL)(_stream)
+run_sweep = njit(nogil=True)(_sweep)
+run_sweep_parallel = njit(nogil=True, parallel=PARALLEL)(_sweep)
 run_direct = njit(nogil=True)(_direct)
 run_direct_parallel = njit(nogil=True, parallel=PARALLEL)(_direct)
 run_packed = njit(nogil=True)(_packed)

@@ -24,9 +24,9 @@ Source: Goto and van de Geijn, TOMS 34(3), 2008; Van Zee and van de Geijn, TOMS 
 from numba import prange
 
 from .pack import pack_a, pack_b
-from .ukernel.bind import inlined, microkernel
+from .ukernel.bind import inlined, microkernel, microkernel_part, sweep
 
-__all__ = ["direct", "five_loops", "macrokernel", "share"]
+__all__ = ["direct", "five_loops", "macrokernel", "share", "stream", "sweep_rows"]
 
 
 @inlined
@@ -43,24 +43,32 @@ def share(extent, step, part, parts):
 
 
 @inlined
-def macrokernel(kernel, alpha, a_pack, b_pack, beta, c, kc_cur, conj):
-    """Multiply a packed block of A by (a part of) a packed panel of B into C."""
+def macrokernel(kernel, rows_first, alpha, a_pack, b_pack, beta, c, kc_cur, conj):
+    """Multiply a packed block of A by (a part of) a packed panel of B into C.
+
+    ``rows_first`` exchanges the two loops: C is walked along its rows, which pays where kc_cur is so small that
+    what is read and written of C outweighs the panels.
+    """
     mc_cur, nc_cur = c.shape
-    for jr in range(0, nc_cur, kernel.nr):  # 2nd loop: a micro-panel of B stays in L1 ...
-        for ir in range(0, mc_cur, kernel.mr):  # 1st loop: ... while A's micro-panels stream from L2
+    outer_end, outer_step = (mc_cur, kernel.mr) if rows_first else (nc_cur, kernel.nr)
+    inner_end, inner_step = (nc_cur, kernel.nr) if rows_first else (mc_cur, kernel.mr)
+    for outer in range(0, outer_end, outer_step):  # 2nd loop: jr, a micro-panel of B stays in L1 ...
+        for inner in range(0, inner_end, inner_step):  # 1st loop: ir, ... while A's micro-panels stream from L2
+            ir, jr = (outer, inner) if rows_first else (inner, outer)
             microkernel(
-                kernel, min(kernel.mr, mc_cur - ir), min(kernel.nr, nc_cur - jr), kc_cur,
+                kernel, "packed", min(kernel.mr, mc_cur - ir), min(kernel.nr, nc_cur - jr), kc_cur,
                 alpha, a_pack[ir // kernel.mr], b_pack[jr // kernel.nr], beta, c[ir:, jr:], conj,
             )  # fmt: skip
 
 
 @inlined
-def five_loops(kernel, blocking, ways, alpha, a, b, beta, c, conj, a_pack, b_pack):
+def five_loops(kernel, blocking, rows_first, ways, alpha, a, b, beta, c, conj, a_pack, b_pack):
     """Compute ``c := alpha * op(a) * op(b) + beta * c`` by packed blocks; op is conjugation or nothing.
 
     Args:
         kernel: the KernelSpec.
         blocking: (mc, nc, kc), multiples of mr, of nr, and any.
+        rows_first: as ``macrokernel`` takes it.
         ways: (ic_ways, jr_ways): threads over rows and over columns of each panel.
         alpha, beta, conj: as ``microkernel`` takes them.
         a, b, c: m x k, k x n, m x n, any strides.
@@ -86,22 +94,86 @@ def five_loops(kernel, blocking, ways, alpha, a, b, beta, c, conj, a_pack, b_pac
                     mc_cur = min(mc, i1 - ic)
                     pack_a(kernel, a[ic : ic + mc_cur, pc : pc + kc_cur], a_pack[t])  # the block of A, into L2
                     c_block = c[ic : ic + mc_cur, jc + j0 : jc + j1]
-                    macrokernel(kernel, alpha, a_pack[t], b_pack[j0 // kernel.nr :], beta_pc, c_block, kc_cur, conj)
+                    macrokernel(
+                        kernel, rows_first, alpha, a_pack[t], b_pack[j0 // kernel.nr :], beta_pc, c_block, kc_cur, conj
+                    )
 
 
 @inlined
-def direct(kernel, kc, alpha, a, b, beta, c, conj):
+def direct(kernel, access, kc, rows_first, alpha, a, b, beta, c, conj):
     """Compute the same product, with the same bits, on the matrices as they lie, without packing.
 
-    For small and skinny problems, and while B stays in L2. B needs unit column stride. The kc blocks of one micro-tile
-    follow each other while the tile is in L1.
+    For small and skinny problems, and while B stays in L2.
+
+    Args:
+        access: the literal ``"rows"`` (B has unit column stride) or ``"columns"`` (unit row stride).
+        rows_first: whether to go along the rows of C, a micro-panel of A staying near while all of B passes, in
+            place of down its columns, where a micro-panel of B stays.
+        Others: as ``five_loops``.
     """
     (m, k), n = a.shape, b.shape[1]
-    for jr in range(0, n, kernel.nr):
-        for ir in range(0, m, kernel.mr):
-            for pc in range(0, k, kc):
+    outer_end, outer_step = (m, kernel.mr) if rows_first else (n, kernel.nr)
+    inner_end, inner_step = (n, kernel.nr) if rows_first else (m, kernel.mr)
+    for outer in range(0, outer_end, outer_step):
+        for inner in range(0, inner_end, inner_step):
+            ir, jr = (outer, inner) if rows_first else (inner, outer)
+            for pc in range(0, k, kc):  # the kc blocks of one micro-tile follow each other
                 beta_pc = beta if pc == 0 else kernel.one
                 microkernel(
-                    kernel, min(kernel.mr, m - ir), min(kernel.nr, n - jr), min(kc, k - pc),
+                    kernel, access, min(kernel.mr, m - ir), min(kernel.nr, n - jr), min(kc, k - pc),
                     alpha, a[ir:, pc:], b[pc:, jr:], beta_pc, c[ir:, jr:], conj,
                 )  # fmt: skip
+
+
+@inlined
+def stream(kernel, kc, step, alpha, a, b, beta, c, conj, sums):
+    """Compute the same product, with the same bits, for a few rows: B passes once, along its own rows.
+
+    A micro-tile's sums wait in ``sums`` while its neighbours do the same ``step`` values of p, so that memory is read
+    in ``step`` long streams.
+
+    Args:
+        step: values of p in one pass over the columns.
+        sums: (columns of micro-tiles at once, rows of them, reals of one) buffer.
+        Others: as ``five_loops``; B has unit column stride.
+    """
+    (m, k), n = a.shape, b.shape[1]
+    nc = sums.shape[0] * kernel.nr
+    for jc in range(0, n, nc):
+        j1 = min(n, jc + nc)
+        for pc in range(0, k, kc):
+            p1 = min(k, pc + kc)
+            beta_pc = beta if pc == 0 else kernel.one
+            sums[:, :, :] = 0
+            for p in range(pc, p1, step):
+                for jr in range(jc, j1, kernel.nr):
+                    for ir in range(0, m, kernel.mr):
+                        microkernel_part(
+                            kernel, min(kernel.mr, m - ir), min(kernel.nr, j1 - jr), min(step, p1 - p),
+                            alpha, a[ir:, p:], b[p:, jr:], beta_pc, c[ir:, jr:], conj,
+                            sums[(jr - jc) // kernel.nr, ir // kernel.mr], p + step >= p1,
+                        )  # fmt: skip
+
+
+@inlined
+def sweep_rows(kernel, kc, step, alpha, a, b, beta, c, conj, sums):
+    """Compute the same product, with the same bits, for one or two rows: B passes once, ``step`` whole rows at a time.
+
+    Args:
+        sums: (rows, reals) buffer; its columns, a whole number of vectors, are how many of C's pass at once.
+        Others: as ``stream``.
+    """
+    (m, k), n = a.shape, b.shape[1]
+    nc = sums.shape[1] // kernel.chains
+    for jc in range(0, n, nc):
+        nc_cur = min(nc, n - jc)
+        for pc in range(0, k, kc):
+            p1 = min(k, pc + kc)
+            beta_pc = beta if pc == 0 else kernel.one
+            sums[:, :] = 0
+            for p in range(pc, p1, step):
+                for i in range(m):
+                    sweep(
+                        kernel, nc_cur, min(step, p1 - p), alpha, a[i:, p:], b[p:, jc:], beta_pc, c[i:, jc:], conj,
+                        sums[i], p + step >= p1,
+                    )  # fmt: skip

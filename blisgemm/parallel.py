@@ -39,6 +39,9 @@ __all__ = [
 # 64^3 terms take about 5 us on one core (OpenBLAS switches at the same size: interface/gemm.c).
 TERMS_PER_THREAD = 64**3
 
+# The same where memory bounds a product: its terms take longer.
+STREAMED_TERMS_PER_THREAD = 128 * 1024
+
 
 # ---- how many --------------------------------------------------------------------------------------
 
@@ -119,9 +122,12 @@ def num_threads(n: int) -> Iterator[None]:
         _scoped.reset(token)
 
 
-def useful_threads(terms: int, threads: int) -> int:
-    """Return how many of ``threads`` a product of ``terms`` = m * n * k keeps busy."""
-    return max(1, min(threads, terms // TERMS_PER_THREAD))
+def useful_threads(terms: int, threads: int, streaming: bool = False) -> int:
+    """Return how many of ``threads`` a product of ``terms`` = m * n * k keeps busy.
+
+    ``streaming``: whether memory bounds it, so that a term takes longer.
+    """
+    return max(1, min(threads, terms // (STREAMED_TERMS_PER_THREAD if streaming else TERMS_PER_THREAD)))
 
 
 def choose_ways(m: int, n: int, mr: int, nr: int, threads: int) -> tuple[int, int]:

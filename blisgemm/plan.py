@@ -20,7 +20,7 @@ from .machine import current, host_isas
 from .machine.facts import Machine
 from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
 from .ukernel import catalog
-from .ukernel.spec import SHORT_NAMES, KernelSpec
+from .ukernel.spec import SHORT_NAMES, KernelSpec, steps_of_sweep
 from .workspace import buffer_bytes
 
 if TYPE_CHECKING:  # loaded by the first plan, not by the import of the package, which never needs it
@@ -40,7 +40,7 @@ __all__ = [
     "wants_swap",
 ]
 
-PATHS = ("empty", "scale", "direct", "packed", "numpy")
+PATHS = ("empty", "scale", "direct", "sweep", "stream", "packed", "numpy")
 
 # Largest m * n * k that the fast lane does at once, on the calling thread and holding the GIL: 36 us in f32 to 340 us
 # in c128 (AVX-512, Zen 4). OpenBLAS's small-matrix kernels go to 100^3
@@ -55,17 +55,35 @@ DIRECT_TERMS = 128**3
 DIRECT_SHARE_OF_L2 = {("zen4", "avx512"): 1.0, ("zen4", "avx2"): 1 / 8}
 
 
+# Steps of p in one pass of the stream path: of 8, 16 and 32 the middle one won, by 10 to 30 %, at 3 to 12 rows of
+# 2000 x 2000 in f32 and f64 (Zen 3, AVX2, 2026-11-30).
+STREAM_STEP = 16
+
+# Rows up to which each of them sweeps along B on its own; for more, a micro-tile reads B once for all (3 to 4 rows:
+# level; 6 rows: 9.1 against 10.0 GB/s in f32; Zen 3, AVX2, 2026-11-30).
+SWEEP_ROWS = 4
+
+# Rows up to which B's columns are transposed on the way to the fmas, once per micro-panel of A.
+COLUMN_ROWS = 16
+
+# Terms of a sum up to which micro-tiles go along the rows of C.
+ROWS_FIRST_DEPTH = 64
+
+
 @dataclass(frozen=True)
 class Plan:
     """How ``m x k`` times ``k x n`` will be computed.
 
     Attributes:
         m, n, k: extents as the caller gave them; dtype: element type of the sums and of C.
-        path: ``empty`` (nothing to do), ``scale`` (A and B not read), ``direct`` (no packing), ``packed``
-            (the five loops) or ``numpy`` (NumPy itself does it).
+        path: ``empty`` (nothing to do), ``scale`` (A and B not read), ``direct`` (no packing), ``sweep`` and
+            ``stream`` (a few rows: B passes once), ``packed`` (the five loops) or ``numpy`` (NumPy itself does it).
         kernel, blocking: what the path uses; ``None`` where it has none.
         ic_ways, jr_ways: threads over rows and over columns of each panel.
         batch: how many products of this shape; batch_ways: threads over them.
+        access: how a direct kernel reads B: ``rows`` (unit column stride) or ``columns`` (unit row stride).
+        rows_first: whether micro-tiles go along the rows of C rather than down its columns.
+        step: values of p in one pass of the sweep or stream path over B's columns.
         swapped: whether C's transpose is computed, as op(B) transposed times op(A) transposed.
         reasons: why, in words.
     """
@@ -83,6 +101,9 @@ class Plan:
     batch: int = 1
     batch_ways: int = 1
     swapped: bool = False
+    access: str = "rows"
+    rows_first: bool = False
+    step: int = 0
     reasons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -102,7 +123,7 @@ class Plan:
     @property
     def bits(self) -> str:
         """What is promised about rounding."""
-        if self.path in ("direct", "packed") and self.kernel is not None:
+        if self.path in ("direct", "sweep", "stream", "packed") and self.kernel is not None:
             if not self.kernel.isa.fma:
                 return f"own: {self.kernel.isa.name} has no fused multiply-add, so bits differ from other machines"
             if self.blocking is not None and self.blocking.kc != kc_for(self.dtype, self.k):
@@ -123,10 +144,22 @@ class Plan:
         )
 
     @property
+    def sums_shape(self) -> tuple[int, ...]:
+        """Shape, in reals, of the waiting sums: sweep (threads, rows, columns); stream (threads, tiles..., sums)."""
+        kernel, blocking = self.kernel, self.blocking
+        if kernel is None or blocking is None or self.path not in ("sweep", "stream"):
+            return (0,)
+        if self.path == "sweep":
+            return self.threads, blocking.mc, blocking.nc * kernel.chains
+        return self.threads, blocking.nc // kernel.nr, -(-blocking.mc // kernel.mr), kernel.sums
+
+    @property
     def workspace_bytes(self) -> int:
-        """Bytes of packed buffers that the run borrows: a block of A per thread and the panel of B."""
+        """Bytes that the run borrows: a block of A per thread and the panel of B; or the waiting sums."""
         if self.kernel is None:
             return 0
+        if self.path in ("sweep", "stream"):
+            return buffer_bytes(math.prod(self.sums_shape) * self.kernel.real_bits // 8, 0)
         a_bytes, b_bytes = (math.prod(shape) * self.kernel.real_bits // 8 for shape in self.packed_shapes)
         return buffer_bytes(a_bytes, b_bytes)
 
@@ -147,13 +180,16 @@ class Plan:
             lines.append(
                 f"blocking  mc {blk.mc}  nc {blk.nc}  kc {blk.kc}"
                 if self.path == "packed"
-                else f"blocking  kc {blk.kc}"
+                else f"blocking  nc {blk.nc}  kc {blk.kc} in steps of {self.step}"
+                if self.path in ("sweep", "stream")
+                else f"blocking  kc {blk.kc}, B by its {self.access}, "
+                + ("along the rows of C" if self.rows_first else "down the columns of C")
             )
             if self.path == "packed":
                 lines += [f"  {footprint}" for footprint in blk.footprints]
         shared = f" x {self.batch_ways} over the batch" if self.batch_ways > 1 else ""
         lines.append(f"threads   {self.threads}: ic {self.ic_ways} x jr {self.jr_ways}{shared}")
-        if self.path == "packed":
+        if self.path in ("packed", "sweep", "stream"):
             lines.append(f"workspace {self.workspace_bytes / 1024:,.0f} KiB")
         lines.append(f"bits      {self.bits}")
         reasons = self.reasons + (self.blocking.reasons if self.blocking and self.path == "packed" else ())
@@ -209,7 +245,7 @@ def make_plan(
         kernel: a name of the catalog or a KernelSpec, in place of the machine's own.
         blocking: (mc, nc, kc) in elements, in place of the model's; mc a multiple of mr, nc of nr. A kc other than
             the library's may change the last bits.
-        path: ``direct`` or ``packed``, in place of the rule.
+        path: ``direct``, ``sweep``, ``stream`` or ``packed``, in place of the rule.
         threads: at most so many, in place of ``get_num_threads()``.
 
     Raises:
@@ -225,8 +261,8 @@ def make_plan(
         name = np.dtype(dtype).name
     except TypeError:
         raise BlisgemmTypeError(f"dtype: expected a NumPy dtype; got {dtype!r}") from None
-    if path not in (None, "direct", "packed"):
-        raise BlisgemmValueError(f"path: expected 'direct', 'packed' or None; got {path!r}")
+    if path not in (None, "direct", "sweep", "stream", "packed"):
+        raise BlisgemmValueError(f"path: expected 'direct', 'sweep', 'stream', 'packed' or None; got {path!r}")
     if name not in SHORT_NAMES:
         for argument, value in (("kernel", kernel), ("blocking", blocking), ("path", path)):
             if value is not None:
@@ -243,8 +279,8 @@ def make_plan(
         blocking = _check_blocking(blocking, spec or choose_kernel(name, "packed")[0])
     limit = get_num_threads() if threads is None else check_threads(threads)
     swapped = wants_swap(m, n, unit_row=False, unit_column=True)
-    # C-contiguous A transposed has rows only where they are one element long
-    return plan_for(m, n, k, name, limit, not swapped or k == 1, swapped, spec, blocking, path)
+    access = "columns" if swapped and k > 1 else "rows"  # A's transpose, if C-contiguous, has unit row stride
+    return plan_for(m, n, k, name, limit, access, swapped, spec, blocking, path)
 
 
 def wants_swap(m: int, n: int, *, unit_row: bool, unit_column: bool) -> bool:
@@ -284,15 +320,15 @@ def _check_blocking(blocking: Any, kernel: KernelSpec) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=4096)
 def plan_for(
-    m: int, n: int, k: int, dtype: str, threads: int, b_has_rows: bool, swapped: bool = False,
+    m: int, n: int, k: int, dtype: str, threads: int, access: str, swapped: bool = False,
     kernel: KernelSpec | None = None, blocking: tuple[int, int, int] | None = None, path: str | None = None,
     batch: int = 1, tuning: Tuning | None = None,
 ) -> Plan:  # fmt: skip
     """Return the plan for checked arguments; cached.
 
     Args:
-        b_has_rows: whether the rows of B (of A transposed, if swapped) have unit column stride, which the direct
-            path needs.
+        access: how B (A transposed, if swapped) lies: ``rows`` (unit column stride), ``columns`` (unit row stride)
+            or ``general``; the direct path needs one of the first two, the stream path rows.
         swapped: see ``wants_swap``.
         batch: number of products of this shape.
         tuning: in place of what the user's tuning file says.
@@ -309,22 +345,30 @@ def plan_for(
         m, n = n, m
     if tuning is None:
         tuning = in_force(machine)
-    role = path or "packed"
-    why, notes = "path: as asked for", [f"tuning file {tuning.source}: {tuning.ignored}"] * bool(tuning.ignored)
+    way, why = Way(path or "packed", path or "packed"), "path: as asked for"
+    notes = [f"tuning file {tuning.source}: {tuning.ignored}"] * bool(tuning.ignored)
     if path is None:
-        path, role, why, tuned = _choose_role(machine, m, n, k, dtype, b_has_rows, tuning, threads)
+        way, why, tuned = _choose_way(machine, m, n, k, dtype, access, tuning, threads, batch)
         notes += tuned
-    if path == "direct" and not b_has_rows:
+    else:
+        way = replace(way, role={"sweep": "row", "stream": "direct"}.get(path, path))
+        if path == "direct" and access == "columns":
+            way = replace(way, role="column")
+    if (way.path == "direct" and access == "general") or (way.path in ("sweep", "stream") and access != "rows"):
         rows = "columns of A (one column of C is computed transposed)" if swapped else "rows of B"
-        raise BlisgemmValueError(f"path: expected 'packed', as 'direct' needs {rows} with unit stride; got 'direct'")
-    spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, role)
+        raise BlisgemmValueError(f"path: expected 'packed', as {path!r} needs {rows} with unit stride; got {path!r}")
+    path = way.path
+    spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, way.role)
     useful = useful_threads(m * n * k * batch, threads)
     batch_ways = min(useful, batch) if batch > 1 and (path == "direct" or batch >= useful) else 1
     reasons = [why, *notes, why_kernel]
     if batch_ways > 1:
         reasons.append(f"threads: {batch_ways} over the {batch} items of the batch")
     ic_ways, jr_ways = 1, 1
-    if (path == "packed" and batch_ways == 1) or (path == "direct" and batch == 1 and m * n * k > DIRECT_TERMS):
+    if path in ("sweep", "stream"):
+        columns = -(-n // (spec.lanes if path == "sweep" else spec.nr))
+        jr_ways = min(useful_threads(m * n * k, threads, streaming=True), columns) if batch == 1 else 1
+    elif (path == "packed" and batch_ways == 1) or (path == "direct" and batch == 1 and m * n * k > DIRECT_TERMS):
         ic_ways, jr_ways = choose_ways(m, n, spec.mr, spec.nr, useful_threads(m * n * k, threads))
     if path == "packed":
         # tuned for products that keep all the threads they may use busy, and are not a batch's items
@@ -335,7 +379,7 @@ def plan_for(
         chosen = choose_blocking(machine, spec, m, n, k, ic_ways, jr_ways)
         if tunable:
             chosen = tuned_blocking(tuning, machine, spec, chosen, m, n, threads, ic_ways, jr_ways)
-        if m <= spec.mr:
+        if m <= chosen.mc * ic_ways:
             chosen = _stream_b(machine, spec, chosen, k)
         if blocking is not None:
             mc, nc, kc = blocking  # larger than the problem would only take memory
@@ -344,37 +388,67 @@ def plan_for(
             chosen = Blocking(mc=mc, nc=nc, kc=kc, footprints=sizes, reasons=("blocking: as asked for",))
     else:
         kc = blocking[2] if blocking is not None else kc_for(dtype, k)
-        chosen = Blocking(mc=m, nc=n, kc=kc, footprints=(), reasons=())
+        nc, why_nc = _waiting_columns(machine, spec, path, m, n, jr_ways)
+        reasons += why_nc
+        chosen = Blocking(mc=m, nc=nc, kc=kc, footprints=(), reasons=())
+    step = {"sweep": steps_of_sweep(spec), "stream": STREAM_STEP}.get(path, 0)
     return replace(
         plan, path=path, kernel=spec, blocking=chosen, ic_ways=ic_ways, jr_ways=jr_ways, batch_ways=batch_ways,
+        access="columns" if access == "columns" else "rows", rows_first=way.rows_first, step=step,
         reasons=tuple(reasons),
     )  # fmt: skip
 
 
+def _waiting_columns(
+    machine: Machine, spec: KernelSpec, path: str, m: int, n: int, ways: int
+) -> tuple[int, tuple[str, ...]]:
+    """Return how many columns pass at once on the sweep and stream paths, and why: their sums take half of a cache."""
+    if path not in ("sweep", "stream"):
+        return n, ()
+    cache = machine.l2 if path == "sweep" else machine.l1
+    width = spec.lanes if path == "sweep" else spec.nr
+    column_bytes = -(-m // spec.mr) * spec.sums * spec.real_bits // 8 // spec.nr
+    if path == "sweep":
+        column_bytes = m * spec.chains * spec.real_bits // 8
+    most = max(1, cache.size_bytes // cache.cores // 2 // column_bytes // width)
+    columns = math.ceil(math.ceil(n / width) / ways)  # in widths, of the widest share of a thread
+    nc = math.ceil(columns / math.ceil(columns / most)) * width
+    return nc, (f"nc: the waiting sums of {nc} columns take up to half of L{cache.level}",)
+
+
 def _stream_b(machine: Machine, spec: KernelSpec, chosen: Blocking, k: int) -> Blocking:
-    """Narrow the panel of B where only one micro-panel of A meets it: it is used once, so half of L2 holds it."""
+    """Narrow the panel of B where only one block of A meets it: it is used once, so half of L2 holds it."""
     column_bytes = min(chosen.kc, k) * spec.itemsize
     nc = max(spec.nr, machine.l2.size_bytes // machine.l2.cores // 2 // column_bytes // spec.nr * spec.nr)
     if nc >= chosen.nc:
         return chosen
-    reason = f"nc: {nc}, since one micro-panel of A uses the panel of B once: half of L2 holds it"
+    reason = f"nc: {nc}, since one block of A uses the panel of B once: half of L2 holds it"
     return replace(chosen, nc=nc, reasons=(*chosen.reasons, reason))
 
 
-def _choose_role(
-    machine: Machine, m: int, n: int, k: int, dtype: str, b_has_rows: bool, tuning: Tuning, threads: int
-) -> tuple[str, str, str, tuple[str, ...]]:
-    """Return (path, the kernel's role, why, what of it is tuned)."""
+@dataclass(frozen=True)
+class Way:
+    """How a product goes: the path, the kernel's role, the order of the direct path."""
+
+    path: str
+    role: str
+    rows_first: bool = False
+
+
+def _choose_way(
+    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, tuning: Tuning, threads: int, batch: int
+) -> tuple[Way, str, tuple[str, ...]]:
+    """Return the way, why, and what of it is tuned."""
     from .tuning import direct_limits
 
     terms, share = model_limits()
-    model = _role_within(machine, m, n, k, dtype, b_has_rows, terms, share)
+    model = _way_within(machine, m, n, k, dtype, access, batch, terms, share)
     kernels = tuple(choose_kernel(dtype, role)[0].name for role in ("direct", "wide"))
     terms, share, reasons = direct_limits(tuning, dtype, kernels, threads, terms, share)
     if not reasons:
         return *model, ()
-    tuned = _role_within(machine, m, n, k, dtype, b_has_rows, terms, share)
-    return *tuned, () if tuned[:2] == model[:2] else reasons
+    tuned = _way_within(machine, m, n, k, dtype, access, batch, terms, share)
+    return *tuned, () if tuned[0] == model[0] else reasons
 
 
 def model_limits() -> tuple[int, float]:
@@ -383,26 +457,38 @@ def model_limits() -> tuple[int, float]:
     return DIRECT_TERMS, DIRECT_SHARE_OF_L2.get((machine.name, machine.isa.name), 0.0)
 
 
-def _role_within(
-    machine: Machine, m: int, n: int, k: int, dtype: str, b_has_rows: bool, terms: int, share: float
-) -> tuple[str, str, str]:
-    """Return (path, the kernel's role, why) if products go direct up to so many terms, or with B in a share of L2."""
-    small, wide, row = (choose_kernel(dtype, role)[0] for role in ("direct", "wide", "row"))
-    if not b_has_rows:
-        why = "path: B's columns are strided, so vectors of it must be packed"
-        return "packed", "row" if m <= row.mr else "packed", why
+def _way_within(
+    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, batch: int, terms: int, share: float
+) -> tuple[Way, str]:
+    """Return the way, and why, if products go direct up to so many terms, or with B in a share of L2."""
+    small, wide, row, column = (choose_kernel(dtype, role)[0] for role in ("direct", "wide", "row", "column"))
+    l1_bytes = machine.l1.size_bytes // machine.l1.cores
+    l2_bytes = machine.l2.size_bytes // machine.l2.cores
+    kc = kc_for(dtype, k)
+    b_block_bytes, b_bytes = kc * n * wide.itemsize, k * n * wide.itemsize
+    rows_first = m > small.mr and b_block_bytes <= l2_bytes // 2
+    if access == "general":
+        return Way("packed", "row" if m <= row.mr else "packed"), (
+            "path: neither B's rows nor its columns have unit stride, so vectors of it must be packed"
+        )
+    if access == "columns":
+        if m <= COLUMN_ROWS:
+            return Way("direct", "column"), (
+                f"path: {m} rows use each element of B {'once' if m <= column.mr else 'little'}; vectors of its "
+                "columns are transposed in registers"
+            )
+        return Way("packed", "packed"), "path: B's columns have unit stride, so vectors of it must be packed"
     if m * n * k <= terms:
-        return "direct", "direct", f"path: m n k = {m * n * k:,} <= {terms:,}, too little work to repay packing"
+        return Way("direct", "direct"), f"path: m n k = {m * n * k:,} <= {terms:,}, too little work to repay packing"
+    if m <= max(small.mr, SWEEP_ROWS) and batch == 1 and b_bytes > l1_bytes:
+        why = f"path: {m} rows use each element of B once: it passes by, whole rows side by side"
+        return (Way("sweep", "row") if m <= SWEEP_ROWS else Way("stream", "direct")), why
     if m <= max(small.mr, row.mr):
         why = f"path: {m} rows use each element of B once, so packing it would be a copy for nothing"
-        return "direct", "row" if m <= row.mr else "wide", why
+        return Way("direct", "row" if m <= row.mr else "wide"), why
     if n <= small.nr:
-        return (
-            "direct",
-            "direct",
-            f"path: {n} columns use each element of A once, so packing it would be a copy for nothing",
-        )
-    b_bytes, l2_bytes = k * n * wide.itemsize, machine.l2.size_bytes // machine.l2.cores
+        why = f"path: {n} columns use each element of A once, so packing it would be a copy for nothing"
+        return Way("direct", "direct", rows_first), why
     room = int(l2_bytes * share)
     if b_bytes <= room:
         why = (
@@ -410,11 +496,14 @@ def _role_within(
         )
         # padding columns to whole tiles may cost more than the 3 to 7 % that the wide tile gains (catalog)
         padded_small, padded_wide = (-(-n // spec.nr) * spec.nr for spec in (small, wide))
-        return "direct", "wide" if padded_wide <= 1.04 * padded_small else "direct", why
+        return Way("direct", "wide" if padded_wide <= 1.04 * padded_small else "direct"), why
+    if k <= ROWS_FIRST_DEPTH and b_block_bytes <= l2_bytes // 2:
+        why = f"path: sums of {k} terms are short, so C is walked along its rows, past a packed B"
+        return Way("packed", "packed", rows_first=True), why
     why = f"path: m n k = {m * n * k:,} > {terms:,}, enough work to repay packing"
     if room:
         why += f", and B's {b_bytes // 1024:,} KiB exceed the {room // 1024:,} KiB of L2 that it could use as it lies"
-    return "packed", "packed", why
+    return Way("packed", "packed"), why
 
 
 def fast_lane_kc(dtype: str) -> int:

@@ -19,7 +19,7 @@ from blisgemm.ukernel.assembly import ARCHES, KLoop, assemble, cpus_of, k_loop, 
 from blisgemm.ukernel.emit import Access
 from blisgemm.ukernel.spec import KernelSpec
 
-PACKED, DIRECT = Access(True, True), Access(False, False)
+PACKED, DIRECT = Access.PACKED, Access.ROWS
 # Kernels of the set generic are compiled for the host; here for processors whose vectors have 128 bits.
 GENERIC_CPUS = ("pwr9", "cortex-a72", "haswell")
 
@@ -37,7 +37,7 @@ def targets() -> list[tuple[str, str | None]]:
     return found
 
 
-@pytest.mark.parametrize("access", [PACKED, DIRECT], ids=lambda access: access.name)
+@pytest.mark.parametrize("access", [PACKED, DIRECT], ids=lambda access: access.value)
 @pytest.mark.parametrize(("name", "cpu"), targets())
 def test_k_loop_does_one_fma_per_accumulator_and_step(name: str, cpu: str | None, access: Access) -> None:
     spec, loop = catalog.by_name(name), loop_of(name, access, cpu)
@@ -93,9 +93,7 @@ def test_lanes_split_to_scalars_count_as_one_step() -> None:
 def test_generic_kernel_goes_where_the_processor_is(cpu: str, arch: str) -> None:
     spec = catalog.by_name("f32_4x8_generic")
     assert target_of(spec, cpu) == (arch, cpu)
-    assert (
-        assemble(spec, PACKED, cpu).splitlines()[0].startswith(f"# {spec.name} packed_packed for {arch} {cpu}, LLVM ")
-    )
+    assert assemble(spec, PACKED, cpu).splitlines()[0].startswith(f"# {spec.name} packed for {arch} {cpu}, LLVM ")
 
 
 def test_own_processor_is_the_one_the_kernel_is_always_compiled_for() -> None:
@@ -142,14 +140,14 @@ def test_numba_compiles_the_same_k_loop(dtype: str) -> None:
 
     @njit
     def call(kernel, m, n, k, alpha, a, b, beta, c, conj):  # type: ignore[no-untyped-def]
-        microkernel(kernel, m, n, k, alpha, a, b, beta, c, conj)
+        microkernel(kernel, "packed", m, n, k, alpha, a, b, beta, c, conj)
 
     spec = chosen_kernel(dtype)
     reals = numba.typeof(np.zeros(3, f"float{spec.real_bits}"))
     scalar, matrix = numba.from_dtype(np.dtype(dtype)), numba.typeof(np.zeros((3, 3), dtype))
     call.compile((numba.typeof(spec), *(types.intp,) * 3, scalar, reals, reals, scalar, matrix, types.intp))
     text = call.inspect_asm(call.signatures[0])
-    text = text[text.index(f"\nblisgemm_{spec.name}_{PACKED.name}:") :]
+    text = text[text.index(f"\nblisgemm_{spec.name}_{PACKED.value}:") :]
     arch, _ = target_of(spec)
     theirs, ours = k_loop(f"# Numba for {arch} host\n{text}", spec), k_loop(assemble(spec, PACKED), spec)
     assert replace(theirs, lines=()) == replace(ours, lines=())

@@ -1,7 +1,7 @@
 """Every row of the catalog that runs here: exact with identities, and its words mean what reference.py says.
 
 The words are what the compiled loops call: pack a micro-panel (of mr and of nr), and the microkernel in each
-of its accesses (packed panels, the matrices themselves, and one of each).
+of its accesses (packed panels, rows and columns of the matrices themselves, in parts), and the sweep.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import blisgemm
 from blisgemm.errors import BlisgemmValueError
 from blisgemm.machine import ISAS, KNOWN, host_isas, isas_of
 from blisgemm.ukernel import catalog, reference
-from blisgemm.ukernel.bind import KernelType, microkernel, pack_micro_panel
+from blisgemm.ukernel.bind import KernelType, microkernel, microkernel_part, pack_micro_panel, sweep
 from blisgemm.ukernel.spec import KernelSpec
 
 every_kernel = pytest.mark.parametrize("spec", kernels_here(), ids=lambda spec: spec.name)
@@ -48,21 +48,31 @@ def test_a_times_identity_and_identity_times_b_are_exact(spec: KernelSpec, path:
         expect_equal(blisgemm.gemm(np.eye(k, dtype=x.dtype), xt, alpha=scalar(-2), plan=plan), -2 * xt, plan, "-2 I B")
 
 
-WORDS = ("pack", "microkernel of packed panels", "microkernel of rows of A", "microkernel of rows of A and B")
-PACK, PACKED, STRIDED_A, STRIDED = range(4)
+WORDS = ("pack", "microkernel, packed", "microkernel, rows", "microkernel, columns", "microkernel_part", "sweep")
+PACK, PACKED, ROWS, COLUMNS, PARTS, SWEEP = range(6)
 
 
 @njit
-def words(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj):  # type: ignore[no-untyped-def]
+def words(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj, sums):  # type: ignore[no-untyped-def]
     if word == PACK:
         pack_micro_panel(kernel, "mr", m, k, a, a_pack)
         pack_micro_panel(kernel, "nr", n, k, b.T, b_pack)
     elif word == PACKED:
-        microkernel(kernel, m, n, k, alpha, a_pack, b_pack, beta, c, conj)
-    elif word == STRIDED_A:
-        microkernel(kernel, m, n, k, alpha, a, b_pack, beta, c, conj)
+        microkernel(kernel, "packed", m, n, k, alpha, a_pack, b_pack, beta, c, conj)
+    elif word == ROWS:
+        microkernel(kernel, "rows", m, n, k, alpha, a, b, beta, c, conj)
+    elif word == COLUMNS:
+        microkernel(kernel, "columns", m, n, k, alpha, a, b, beta, c, conj)
+    elif word == PARTS:
+        for p in range(0, k, 5):
+            p_cur = min(5, k - p)
+            microkernel_part(kernel, m, n, p_cur, alpha, a[:, p:], b[p:], beta, c, conj, sums, p + 5 >= k)
     else:
-        microkernel(kernel, m, n, k, alpha, a, b, beta, c, conj)
+        for p in range(0, k, 8):
+            p_cur = min(8, k - p)
+            for i in range(m):
+                row = sums[i * kernel.nr * kernel.chains :]
+                sweep(kernel, n, p_cur, alpha, a[i:, p:], b[p:], beta, c[i:], conj, row, p + 8 >= k)
 
 
 def compile_words(spec: KernelSpec) -> Any:
@@ -86,6 +96,7 @@ def compile_words(spec: KernelSpec) -> Any:
             scalar,
             matrix,
             i,
+            panel,
         )
     )
 
@@ -99,7 +110,7 @@ def aligned(count: int, dtype: Any) -> np.ndarray:
 
 @every_kernel
 def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
-    """One compilation per kernel serves packing and all three accesses."""
+    """One compilation per kernel serves them all."""
     rng = np.random.default_rng(18)
     run = compile_words(spec)
     real = np.dtype(f"float{spec.real_bits}")
@@ -122,13 +133,15 @@ def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
             meant.append(aligned(k * getattr(spec, width) * spec.planes, real))
             reference.pack_micro_panel(spec, width, rows, k, x, meant[-1])
         zero = scalar(0)
-        run(spec, PACK, m, n, k, zero, a, b, *panels, zero, np.empty((0, 0), a.dtype), 0)
+        run(spec, PACK, m, n, k, zero, a, b, *panels, zero, np.empty((0, 0), a.dtype), 0, aligned(8, real))
         for got, want, width in zip(panels, meant, ("mr", "nr"), strict=True):
             expect_equal(got, want, case=f"{told} packed by {width}", same_bits=True)
 
-        for word in (PACKED, STRIDED_A, STRIDED):
-            if word == STRIDED and b.strides[1] != b.itemsize:
+        for word in (PACKED, ROWS, COLUMNS, PARTS, SWEEP):
+            if word in (ROWS, PARTS, SWEEP) and b.strides[1] != b.itemsize:
                 continue  # rows of B are read as they lie, and need unit column stride
+            if word == COLUMNS and b.strides[0] != b.itemsize:
+                continue
             alpha, beta = scalar((1, 2, -1)[turn % 3]), scalar((0, 1, 3)[turn // 3 % 3])
             conj = int(rng.integers(0, 4)) if spec.complex else 0
             if spec.complex and turn % 5 == 0:
@@ -136,11 +149,11 @@ def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
             old = draw(rng, (m, n), spec.acc_dtype)
             c, want = (lay_out(old, ("C", "F", "sliced", "columns")[turn % 4]) for _ in range(2))
             around = surroundings(c)
-            run(spec, word, m, n, k, alpha, a, b, *panels, beta, c, conj)
-            source_a, source_b = (
-                meant[0] if word == PACKED else a,
-                b if word == STRIDED else meant[1],
-            )
+            rows = m if word == SWEEP else 1  # whole vectors of sums for each row that sweeps
+            sums = aligned(rows * max(spec.sums, spec.nr * spec.chains), real)
+            sums[:] = 0
+            run(spec, word, m, n, k, alpha, a, b, *panels, beta, c, conj, sums)
+            source_a, source_b = meant if word == PACKED else (a, b)
             reference.microkernel(spec, m, n, k, alpha, source_a, source_b, beta, want, conj)
             expect_equal(c, want, case=f"{told} {WORDS[word]}: alpha {alpha} beta {beta} conj {conj}")
             assert surroundings(c) == around, f"{told} {WORDS[word]}: a gap of c was written"

@@ -31,7 +31,7 @@ _KC = (64, 128, 256, 512)  # lengths of the micro-panels that are tried
 def _repeat(kernel, reps, kc, a_panel, b_panel, c):
     """Do ``reps`` micro-tiles, one kc block each."""
     for _ in range(reps):
-        microkernel(kernel, kernel.mr, kernel.nr, kc, kernel.one, a_panel, b_panel, kernel.one, c, 0)
+        microkernel(kernel, "packed", kernel.mr, kernel.nr, kc, kernel.one, a_panel, b_panel, kernel.one, c, 0)
 
 
 def _aligned(count: int, dtype: np.dtype) -> np.ndarray:

@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--access",
-        choices=("packed", "direct"),
+        choices=("packed", "rows", "columns", "parts"),
         default="packed",
-        help="micro-panels, or the matrices as they lie",
+        help="micro-panels, or the matrices as they lie: B by rows or by columns, or a kc block in parts",
     )
     parser.add_argument("--loop-only", action="store_true", help="only the loop over k")
 
@@ -55,9 +55,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         arch, _ = assembly.target_of(spec, None, args.arch)
         verbatim(console, "\n".join(assembly.cpus_of(arch)))
         return 0
-    packed = args.access == "packed"
     triple = assembly.triple_of(args.arch) if args.arch else None
-    text = assembly.assemble(spec, Access(packed, packed), args.cpu, triple)
+    text = assembly.assemble(spec, Access(args.access), args.cpu, triple)
     loop = assembly.k_loop(text, spec)
     head, _, body = text.partition("\n")
     _print(console, head, *_account(spec, loop))

@@ -48,6 +48,7 @@ class Isa:
         fma: whether a fused multiply-add exists. Without it the bits of a product differ.
         masks: whether masked vector loads and stores are single instructions that
             never fault on masked-off lanes.
+        masked_stores: whether the stores among them are as fast as plain ones.
         broadcast: ``memory`` (a scalar is loaded and broadcast by one instruction) or
             ``lane`` (a vector is loaded and the fma picks a lane).
         features: LLVM feature names that the host must report for this set to run.
@@ -62,6 +63,7 @@ class Isa:
     registers: int
     fma: bool
     masks: bool
+    masked_stores: bool
     broadcast: str
     features: tuple[str, ...]
     llvm_cpu: str | None

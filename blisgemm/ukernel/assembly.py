@@ -69,7 +69,7 @@ def assemble(spec: KernelSpec, access: Access, cpu: str | None = None, triple: s
     Example:
         >>> from blisgemm.machine.isas import NEON
         >>> spec = KernelSpec("float32", "float32", "float32", 8, 12, NEON)
-        >>> "fmla" in assemble(spec, Access(True, True))  # on any host
+        >>> "fmla" in assemble(spec, Access.PACKED)  # on any host
         True
     """
     import llvmlite.binding as llvm  # type: ignore[import-untyped, unused-ignore]
@@ -86,7 +86,7 @@ def assemble(spec: KernelSpec, access: Access, cpu: str | None = None, triple: s
     parsed = llvm.parse_assembly(str(module))
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
     builder.getModulePassManager().run(parsed, builder)
-    head = f"# {spec.name} {access.name} for {arch} {cpu}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+    head = f"# {spec.name} {access.value} for {arch} {cpu}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
     return f"{head}\n{machine.emit_assembly(parsed)}"
 
 
@@ -167,7 +167,8 @@ def k_loop(assembly: str, spec: KernelSpec) -> KLoop:
     """Find the loop over p, and count what one turn of it does.
 
     It is the loop that updates the most elements a turn: the one over the k steps that are left updates
-    fewer, and those that write C hardly any. Of two alike (whole and masked rows of B) the first counts.
+    fewer, and those that write C hardly any. Of the variants of a direct kernel it is that of the whole tile: its
+    multiply-adds are the tile's, in the most registers (LLVM may unroll a smaller one to as many).
 
     Args:
         assembly: what ``assemble`` returned; its first line names the architecture.
@@ -180,7 +181,9 @@ def k_loop(assembly: str, spec: KernelSpec) -> KLoop:
     if re.search(dialect.frame, assembly):
         dialect = replace(dialect, stack=f"{dialect.stack}|{dialect.by_frame}")
     counted = [_count(lines, dialect, spec) for lines in innermost_loops(assembly)]
-    elements, found = max(counted, key=lambda pair: pair[0], default=(0, None))
+    tile = [pair for pair in counted if pair[0] and pair[1].fmas % spec.fmas_per_k == 0 and "_packed" not in assembly]
+    best = (lambda pair: (pair[1].registers, -pair[1].steps)) if tile else (lambda pair: pair[0])
+    elements, found = max(tile or counted, key=best, default=(0, None))
     if found is None or elements == 0:
         raise BlisgemmValueError(f"assembly: expected a loop with multiply-adds of {spec.name}; found none")
     return found

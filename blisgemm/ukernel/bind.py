@@ -1,8 +1,8 @@
-"""The Numba glue: a kernel is a type, and the two words that compiled loops may call.
+"""The Numba glue: a kernel is a type, and the four words that compiled loops may call.
 
-Knows: how a KernelSpec passes through Numba, and how ``microkernel`` and ``pack_micro_panel`` are
-lowered. Does not know: what the vector code looks like (``emit``, ``packer``). Called by ``loops`` and
-``pack``.
+Knows: how a KernelSpec passes through Numba, and how ``microkernel``, ``microkernel_part``, ``sweep`` and
+``pack_micro_panel`` are lowered. Does not know: what the vector code looks like (``emit``, ``sweep``, ``packer``).
+Called by ``loops`` and ``pack``.
 
 The kernel is an argument without bytes: its spec lives in its Numba *type*, so that Numba's
 own specialisation compiles one set of loops per kernel. Called from plain Python, the same words
@@ -34,11 +34,12 @@ from . import reference
 from .emit import Access, emit_microkernel
 from .packer import emit_packer
 from .spec import KernelSpec
+from .sweep import emit_sweep
 from .vec import I64
 
-__all__ = ["KernelType", "inlined", "microkernel", "pack_micro_panel"]
+__all__ = ["KernelType", "inlined", "microkernel", "microkernel_part", "pack_micro_panel", "sweep"]
 
-_INTEGER_FACTS = ("mr", "nr", "planes", "itemsize")
+_INTEGER_FACTS = ("mr", "nr", "planes", "itemsize", "lanes", "chains", "sums")
 
 
 class KernelType(types.Type):
@@ -90,19 +91,48 @@ inlined = njit(nogil=True, inline="always")
 # ---- the words -----------------------------------------------------------------------------------
 
 
-def microkernel(kernel, m_cur, n_cur, kc_cur, alpha, a, b, beta, c, conj):  # type: ignore[no-untyped-def]
+def microkernel(kernel, access, m_cur, n_cur, kc_cur, alpha, a, b, beta, c, conj):  # type: ignore[no-untyped-def]
     """Update one micro-tile of C by one kc block: ``c := alpha * a b + beta * c``.
 
     Args:
         kernel: the KernelSpec.
-        m_cur, n_cur, kc_cur: extents; at most mr, nr; any.
+        access: the literal ``"packed"``, ``"rows"`` or ``"columns"``: how b lies.
+        m_cur, n_cur, kc_cur: extents, at least 1; at most mr, nr; any.
         alpha, beta: scalars of C's dtype.
         a: a packed micro-panel (1-D, reals), or the rows of A themselves (2-D, any strides).
-        b: a packed micro-panel (1-D, reals), or the rows of B themselves (2-D, unit column stride).
+        b: a packed micro-panel (1-D, reals), or B itself (2-D) with unit column stride (``rows``) or unit row stride
+            (``columns``); then a is 2-D too.
         c: 2-D view whose first element is the tile's corner; any strides.
         conj: bit 0 conjugates A, bit 1 conjugates B; no meaning for real types.
     """
     reference.microkernel(kernel, m_cur, n_cur, kc_cur, alpha, a, b, beta, c, conj)
+
+
+def microkernel_part(  # type: ignore[no-untyped-def]
+    kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last
+):
+    """Do p_cur steps of a kc block of one micro-tile: sums += a b; with ``last``, ``c := alpha * sums + beta * c``.
+
+    Args: as ``microkernel``'s; a and b are matrices, b with unit column stride, and
+        sums: mr * nr * chains reals, 16-byte aligned; zeros before the first part. What they hold is the kernel's own
+            order.
+        last: whether the kc block ends here.
+    """
+    reference.microkernel_part(kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last)
+
+
+def sweep(kernel, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last):  # type: ignore[no-untyped-def]
+    """Do p_cur steps of a kc block of one row of C: sums += a b; with ``last``, ``c := alpha * sums + beta * c``.
+
+    Args:
+        n_cur, p_cur: columns and steps, at least 1; ``spec.steps_of_sweep`` steps at once are fast.
+        a, b, c: 2-D views whose first elements are those of the row of A, of B and of the row of C; b has unit column
+            stride.
+        sums: n_cur columns (rounded up to whole vectors) times chains reals, 16-byte aligned; zeros before the
+            first part. What they hold is the kernel's own order.
+        Others: as ``microkernel_part``.
+    """
+    reference.microkernel_part(kernel, 1, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last)
 
 
 def pack_micro_panel(kernel, width, rows, kc_cur, x, out):  # type: ignore[no-untyped-def]
@@ -115,10 +145,20 @@ def pack_micro_panel(kernel, width, rows, kc_cur, x, out):  # type: ignore[no-un
 
 @type_callable(microkernel)
 def _type_microkernel(context: Any) -> Any:
-    def typer(kernel, m_cur, n_cur, kc_cur, alpha, a, b, beta, c, conj):  # type: ignore[no-untyped-def]
-        if isinstance(kernel, KernelType):
+    def typer(kernel, access, m_cur, n_cur, kc_cur, alpha, a, b, beta, c, conj):  # type: ignore[no-untyped-def]
+        if isinstance(kernel, KernelType) and isinstance(access, types.StringLiteral):
             return types.void
         return None
+
+    return typer
+
+
+@type_callable(microkernel_part)
+def _type_microkernel_part(context: Any) -> Any:
+    def typer(  # type: ignore[no-untyped-def]
+        kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last
+    ):
+        return types.void if isinstance(kernel, KernelType) else None
 
     return typer
 
@@ -151,31 +191,90 @@ def _parts(context: Any, builder: Any, spec: KernelSpec, typ: Any, value: Any) -
 
 @lower_builtin(microkernel, types.VarArg(types.Any))
 def _lower_microkernel(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    kernel_t, _, _, _, alpha_t, a_t, b_t, beta_t, c_t, _ = sig.args
-    _, m_cur, n_cur, kc_cur, alpha, a, b, beta, c, conj = args
+    kernel_t, access_t, *types_ = sig.args
+    a_t, b_t = types_[4], types_[5]
+    access = Access(access_t.literal_value)
+    if {a_t.ndim, b_t.ndim} != ({1} if access is Access.PACKED else {2}):
+        raise TypeError(f"access: expected one that fits a, b of {a_t.ndim}, {b_t.ndim} dimensions; got {access}")
+    _call_microkernel(context, builder, kernel_t.spec, access, types_, args[2:])
+    return context.get_dummy_value()
+
+
+@lower_builtin(microkernel_part, types.VarArg(types.Any))
+def _lower_microkernel_part(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    kernel_t, *types_ = sig.args
+    sums, _ = _array(context, builder, types_[9], args[10])
+    extra = [sums, _as_i64(builder, args[11])]
+    _call_microkernel(context, builder, kernel_t.spec, Access.PARTS, types_[:9], args[1:10], extra)
+    return context.get_dummy_value()
+
+
+@type_callable(sweep)
+def _type_sweep(context: Any) -> Any:
+    def typer(kernel, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last):  # type: ignore[no-untyped-def]
+        return types.void if isinstance(kernel, KernelType) else None
+
+    return typer
+
+
+@lower_builtin(sweep, types.VarArg(types.Any))
+def _lower_sweep(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    kernel_t, _, _, alpha_t, a_t, b_t, beta_t, c_t, _, sums_t, _ = sig.args
+    _, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last = args
     spec = kernel_t.spec
-    access = Access(a_packed=a_t.ndim == 1, b_packed=b_t.ndim == 1)
-    function = emit_microkernel(builder.module, spec, access)
+    function = emit_sweep(builder.module, spec)
     a_data, a_strides = _array(context, builder, a_t, a)
     b_data, b_strides = _array(context, builder, b_t, b)
     c_data, c_strides = _array(context, builder, c_t, c)
-    zero = I64(0)
+    sums_data, _ = _array(context, builder, sums_t, sums)
+    factors = _factors(context, builder, spec, (alpha_t, alpha), (beta_t, beta))
     builder.call(
         function,
         [
-            *(_as_i64(builder, extent) for extent in (m_cur, n_cur, kc_cur)),
-            a_data, *((zero, zero) if access.a_packed else a_strides),
-            b_data, zero if access.b_packed else b_strides[0],
-            c_data, *c_strides,
-            *_parts(context, builder, spec, alpha_t, alpha), *_parts(context, builder, spec, beta_t, beta),
-            _as_i64(builder, conj),
+            _as_i64(builder, n_cur), _as_i64(builder, p_cur), a_data, a_strides[1], b_data, b_strides[0],
+            c_data, c_strides[1], factors, _as_i64(builder, conj), sums_data, _as_i64(builder, last),
         ],
     )  # fmt: skip
     return context.get_dummy_value()
 
 
+def _factors(context: Any, builder: Any, spec: KernelSpec, *scalars: tuple[Any, Any]) -> Any:
+    """Emit alpha and beta, in the kernel's dtype, to the stack; return their address."""
+    parts = [part for typ, value in scalars for part in _parts(context, builder, spec, typ, value)]
+    factors = cgutils.alloca_once(builder, ir.ArrayType(parts[0].type, len(parts)))
+    for index, part in enumerate(parts):
+        builder.store(part, builder.gep(factors, [I64(0), I64(index)]))
+    return factors
+
+
+def _call_microkernel(
+    context: Any, builder: Any, spec: KernelSpec, access: Access, types_: Any, args: Any, extra: list[Any] | None = None
+) -> None:
+    """Emit the call of the kernel's function; ``types_`` and ``args`` begin with m_cur and end with conj."""
+    _, _, _, alpha_t, a_t, b_t, beta_t, c_t, _ = types_
+    m_cur, n_cur, kc_cur, alpha, a, b, beta, c, conj = args
+    function = emit_microkernel(builder.module, spec, access)
+    a_data, a_strides = _array(context, builder, a_t, a)
+    b_data, b_strides = _array(context, builder, b_t, b)
+    c_data, c_strides = _array(context, builder, c_t, c)
+    a_steps, b_step = a_strides, b_strides[-1 if access is Access.COLUMNS else 0]
+    if access is Access.PACKED:
+        a_steps, b_step = [I64(0), I64(0)], I64(0)
+    factors = _factors(context, builder, spec, (alpha_t, alpha), (beta_t, beta))
+    builder.call(
+        function,
+        [
+            *(_as_i64(builder, extent) for extent in (m_cur, n_cur, kc_cur)),
+            a_data, *a_steps, b_data, b_step,
+            c_data, *c_strides, factors, _as_i64(builder, conj), *(extra or ()),
+        ],
+    )  # fmt: skip
+
+
 def _as_i64(builder: Any, value: Any) -> Any:
-    return value if value.type == I64 else builder.sext(value, I64)
+    if value.type == I64:
+        return value
+    return builder.zext(value, I64) if value.type.width == 1 else builder.sext(value, I64)
 
 
 @lower_builtin(pack_micro_panel, types.VarArg(types.Any))

@@ -21,40 +21,41 @@ from .spec import KernelSpec
 
 __all__ = ["ROLES", "by_name", "kernels", "preferred"]
 
-ROLES = ("packed", "direct", "wide", "row")
+ROLES = ("packed", "direct", "wide", "row", "column")
 
-# (isa, dtype): packed tiles (mr, nr) | direct tile | wide tile | row tile.
+# (isa, dtype): packed tiles (mr, nr) | direct tile | wide tile | row tile | column tile.
 # Sources: BLIS config/{skx,haswell,altra} for the shapes; this project's bench/kc.py and bench/small.py (AMD
 # Zen 4, 2026-11-29) for the order: 8x48 gave 103-107 GFLOP/s at n = 2000, 12x32 100-104, 14x32 less; c64 3x32 loads 10
 # times per 24 fmas where 6x16 loads 14 times, and ran up to a quarter faster on Emerald Rapids; 8x16 beat 12x32,
 # 8x32 and 12x16 on the direct path for every n <= 64; from n = 256 on 8x48 beat 8x16 there by 3 to 7 %.
 _Tiles = tuple[tuple[int, int], ...]
-_TILES: tuple[tuple[Isa, str, _Tiles, _Tiles, _Tiles, _Tiles], ...] = (
-    (AVX512, "float32", ((8, 48), (12, 32)), ((8, 16),), ((8, 48),), ((2, 128),)),
-    (AVX512, "float64", ((8, 24), (12, 16)), ((8, 8),), ((8, 24),), ((2, 64),)),
-    (AVX512, "complex64", ((3, 32), (6, 16)), ((4, 16),), ((3, 32),), ((1, 64),)),
-    (AVX512, "complex128", ((3, 16), (6, 8)), ((4, 8),), ((3, 16),), ((1, 32),)),
-    (AVX2, "float32", ((6, 16),), ((4, 16),), ((4, 16),), ((2, 32),)),
-    (AVX2, "float64", ((6, 8),), ((4, 8),), ((4, 8),), ((2, 16),)),
-    (AVX2, "complex64", ((3, 8),), ((2, 8),), ((2, 8),), ((1, 16),)),
-    (AVX2, "complex128", ((3, 4),), ((2, 4),), ((2, 4),), ((1, 8),)),
-    (SSE2, "float32", ((4, 8),), ((4, 8),), ((4, 8),), ((2, 16),)),
-    (SSE2, "float64", ((4, 4),), ((4, 4),), ((4, 4),), ((2, 8),)),
-    (SSE2, "complex64", ((2, 4),), ((2, 4),), ((2, 4),), ((1, 8),)),
-    (SSE2, "complex128", ((2, 2),), ((2, 2),), ((2, 2),), ((1, 4),)),
-    (NEON, "float32", ((8, 12),), ((8, 8),), ((8, 8),), ((2, 32),)),
-    (NEON, "float64", ((8, 6),), ((8, 4),), ((8, 4),), ((2, 16),)),
-    (NEON, "complex64", ((4, 4),), ((4, 4),), ((4, 4),), ((1, 16),)),
-    (NEON, "complex128", ((4, 2),), ((4, 2),), ((4, 2),), ((1, 8),)),
-    (GENERIC, "float32", ((4, 8),), ((4, 8),), ((4, 8),), ((2, 16),)),
-    (GENERIC, "float64", ((4, 4),), ((4, 4),), ((4, 4),), ((2, 8),)),
-    (GENERIC, "complex64", ((2, 4),), ((2, 4),), ((2, 4),), ((1, 8),)),
-    (GENERIC, "complex128", ((2, 2),), ((2, 2),), ((2, 2),), ((1, 4),)),
+_TILES: tuple[tuple[Isa, str, _Tiles, _Tiles, _Tiles, _Tiles, _Tiles], ...] = (
+    (AVX512, "float32", ((8, 48), (12, 32)), ((8, 16),), ((8, 48),), ((2, 128),), ((8, 32),)),
+    (AVX512, "float64", ((8, 24), (12, 16)), ((8, 8),), ((8, 24),), ((2, 64),), ((8, 16),)),
+    (AVX512, "complex64", ((3, 32), (6, 16)), ((4, 16),), ((3, 32),), ((1, 64),), ((2, 32),)),
+    (AVX512, "complex128", ((3, 16), (6, 8)), ((4, 8),), ((3, 16),), ((1, 32),), ((2, 16),)),
+    (AVX2, "float32", ((6, 16),), ((6, 16),), ((6, 16),), ((2, 32),), ((4, 16),)),
+    (AVX2, "float64", ((6, 8),), ((6, 8),), ((6, 8),), ((2, 16),), ((4, 8),)),
+    (AVX2, "complex64", ((3, 8),), ((2, 8),), ((2, 8),), ((1, 16),), ((2, 8),)),
+    (AVX2, "complex128", ((3, 4),), ((2, 4),), ((2, 4),), ((1, 8),), ((2, 4),)),
+    (SSE2, "float32", ((4, 8),), ((4, 8),), ((4, 8),), ((2, 16),), ((4, 8),)),
+    (SSE2, "float64", ((4, 4),), ((4, 4),), ((4, 4),), ((2, 8),), ((4, 4),)),
+    (SSE2, "complex64", ((2, 4),), ((2, 4),), ((2, 4),), ((1, 8),), ((2, 4),)),
+    (SSE2, "complex128", ((2, 2),), ((2, 2),), ((2, 2),), ((1, 4),), ((2, 2),)),
+    (NEON, "float32", ((8, 12),), ((8, 8),), ((8, 8),), ((2, 32),), ((8, 8),)),
+    (NEON, "float64", ((8, 6),), ((8, 4),), ((8, 4),), ((2, 16),), ((8, 4),)),
+    (NEON, "complex64", ((4, 4),), ((4, 4),), ((4, 4),), ((1, 16),), ((4, 4),)),
+    (NEON, "complex128", ((4, 2),), ((4, 2),), ((4, 2),), ((1, 8),), ((4, 2),)),
+    (GENERIC, "float32", ((4, 8),), ((4, 8),), ((4, 8),), ((2, 16),), ((4, 8),)),
+    (GENERIC, "float64", ((4, 4),), ((4, 4),), ((4, 4),), ((2, 8),), ((4, 4),)),
+    (GENERIC, "complex64", ((2, 4),), ((2, 4),), ((2, 4),), ((1, 8),), ((2, 4),)),
+    (GENERIC, "complex128", ((2, 2),), ((2, 2),), ((2, 2),), ((1, 4),), ((2, 2),)),
 )
 
 # Copies of the k step: one on AVX-512, where a step is already 24 fmas and longer loops ran 10 to
-# 20 % slower (12x32: 102.6 at one, 83.8 at four, Zen 4); four on the others.
-_UNROLL = {"avx512": 1}
+# 20 % slower (12x32: 102.6 at one, 83.8 at four, Zen 4); one on SSE2, where c64_2x4 spilled at two and four; four on
+# the others.
+_UNROLL = {"avx512": 1, "sse2": 1}
 
 
 def _row(dtype: str, tile: tuple[int, int], isa: Isa) -> KernelSpec:

@@ -88,6 +88,8 @@ ARCHES: dict[str, Dialect] = {
 
 # Branches, those of them that never fall through, and calls; on all four architectures.
 _BRANCH = r"\s+(j\w*|b|b\w*|cbn?z|tbn?z|ret\w*)(\s|$|\.\w+\s)(?<!\sbl\s)"
+_COMPUTED = r"\s+(jmpq?\s+\*|br\s|bctr|jr\s)"  # goes to what a table of addresses or distances says
+_TABLE = r"(?m)^\s+\.(?:quad|long|word|hword|byte|xword|4byte|8byte|half)\s+(.*\.L.*)$"
 _LEAVES = r"\s+(jmpq?|j|b|jr|br|ret\w*|blr|bctr)(\s|$)"
 CALL = r"(callq?|bl|blr|bctrl|jalr?)\s"
 
@@ -107,12 +109,15 @@ def innermost_loops(assembly: str) -> list[list[str]]:
             if re.match(_BRANCH, line):
                 blocks.append([])
     at_label = {block[0].partition(":")[0]: i for i, block in enumerate(blocks) if block and ":" in block[0]}
+    in_tables = {at_label[label] for line in re.findall(_TABLE, assembly) for label in re.findall(r"\.L\w+", line)
+                 if label in at_label}  # fmt: skip
     following: list[set[int]] = []
     for i, block in enumerate(blocks):
         last = block[-1] if block else ""
         target = re.search(r"(\.L\w+)$", last) if re.match(_BRANCH, last) else None
         falls = i + 1 < len(blocks) and not re.match(_LEAVES, last)
-        following.append(({at_label[target[1]]} if target else set()) | ({i + 1} if falls else set()))
+        computed = in_tables if re.match(_COMPUTED, last) else set()
+        following.append(({at_label[target[1]]} if target else computed) | ({i + 1} if falls else set()))
     before: list[set[int]] = [set() for _ in blocks]
     for i, targets in enumerate(following):
         for target_block in targets:

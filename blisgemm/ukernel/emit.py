@@ -22,9 +22,12 @@ Packed micro-panels (one k step after the other; buffers start on a page, every 
     A~:  a_0 a_1 ... a_{mr-1} | a_0 a_1 ... | ...       complex: mr times re, then mr times im
     B~:  b_0 b_1 ... b_{nr-1} | b_0 b_1 ... | ...       complex: nr times re, then nr times im
 
-Access: A and B each come either ``packed`` or from the matrix itself. ``strided`` A is read element
-by element by row pointers, those of missing rows clamped to the last row that exists (their
-sums are thrown away). ``rows`` of B have unit column stride; missing columns are masked off.
+Access: A and B each come either ``packed`` or from the matrices themselves (``operand``). A packed kernel always
+computes its whole tile: panels are padded with zeros. A direct one has a variant per number of rows and of vectors
+that exist (``variants``), the last vector masked or not, so that edges cost what they hold.
+
+A kernel of ``parts`` begins from sums that an earlier call left in memory and leaves its own there until the ``last``
+call: a kc block can then be walked in short steps of p, each along whole rows of B, with the same chain of additions.
 
 Complex keeps four real sums per element, rr ii ri ir, and forms re = rr - ii, im = ri + ir once:
 swapping the operands swaps ri and ir only, and conjugation is a sign (``conj`` bit 0: A, bit 1: B).
@@ -37,232 +40,267 @@ Source: Van Zee and van de Geijn, BLIS, TOMS 41(3), 2015; Goto and van de Geijn,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import product
 
 from llvmlite import ir
 
-from .microtile import MicroTile, Tile
-from .spec import KernelSpec
-from .vec import (
-    I64,
-    PTR,
-    add_target,
-    at,
-    broadcast,
-    count_loop,
-    keep_loads_here,
-    load,
-    masked_load,
-    pick_lane,
-    prefetch_read,
-    real_type,
-    uninterleave,
+from .microtile import MicroTile
+from .operand import (
+    Access,
+    Columns,
+    StepOfB,
+    gather_row_of_b,
+    load_column_of_a,
+    load_columns_of_b,
+    load_row_of_b,
+    steps_of_columns,
 )
+from .spec import KernelSpec
+from .vec import I64, PTR, add_target, at, count_loop, keep_loads_here, load, store
 
-__all__ = ["ARGUMENTS", "Access", "emit_microkernel"]
+__all__ = ["ARGUMENTS", "Access", "arguments", "emit_microkernel", "variants"]
 
-# The C-like signature, the same for every kernel; strides in bytes, conj as above.
+# The C-like signature; strides in bytes, conj as above, ``factors`` the address of alpha and beta
+# (``microtile.FACTORS``). Kernels of parts take OF_PARTS too.
 ARGUMENTS = (
-    "m_cur", "n_cur", "kc_cur", "a", "rs_a", "cs_a", "b", "rs_b", "c", "rs_c", "cs_c",
-    "alpha_re", "alpha_im", "beta_re", "beta_im", "conj",
+    "m_cur", "n_cur", "kc_cur", "a", "rs_a", "cs_a", "b", "rs_b", "c", "rs_c", "cs_c", "factors", "conj",
 )  # fmt: skip
-# A's elements are loaded at most so many rows ahead of their fmas: LLVM 22's scheduler otherwise moves all of a
-# step's broadcasts to its top, which spills accumulators of 12x32 and 6x16 (2 to 4 stack accesses a step; with the
-# barrier none, and 12x32 went from 0.86 to 0.92 times NumPy's speed at n = 1000 on Emerald Rapids, 2026-11-29).
-ROWS_AHEAD = 3
+OF_PARTS = ("sums", "last")
+_POINTERS = {"a", "b", "c", "factors", "sums"}
 
-# Direct kernels with rows of so many vectors ask for the row of B that comes so many steps later: rows lie far apart,
-# where the hardware's prefetchers don't follow (6 x 2000 x 2000 in f32 on Zen 4, 2026-11-30: 0.84 times NumPy's speed
-# without, 1.32 with). Narrower ones serve small products, whose B is in L1.
-WIDE_ROW, ROWS_OF_B_AHEAD = 3, 16
-_POINTERS = {"a", "b", "c"}
-_REALS = {"alpha_re", "alpha_im", "beta_re", "beta_im"}
+ROWS_OF_B_AHEAD = 16  # see operand.WIDE_ROW
+
+# A direct kernel has a variant for every number of rows while its largest tile has at most so many vectors. A
+# larger one, or one that transposes columns, has them for powers of two, and the rows in between are computed as the
+# next of these. It bounds the code: f32_8x32_avx512 for columns took 2.0 s to compile with all, and 0.9 s so.
+EVERY_ROW = 16
 
 
-@dataclass(frozen=True)
-class Access:
-    """Where a kernel finds its operands: ``packed`` micro-panels or the matrices themselves."""
+def arguments(access: Access) -> tuple[str, ...]:
+    """Return the names of the arguments of a kernel with this access."""
+    return ARGUMENTS + OF_PARTS if access is Access.PARTS else ARGUMENTS
 
-    a_packed: bool
-    b_packed: bool
 
-    @property
-    def name(self) -> str:
-        """``packed_packed``, ``strided_packed`` or ``strided_rows``."""
-        return f"{'packed' if self.a_packed else 'strided'}_{'packed' if self.b_packed else 'rows'}"
+def variants(spec: KernelSpec, access: Access) -> tuple[int, ...]:
+    """Return the numbers of rows that a direct kernel has variants for, ascending, the last one mr."""
+    if access is not Access.COLUMNS and spec.mr * spec.row_vectors * spec.planes <= EVERY_ROW:
+        return tuple(range(1, spec.mr + 1))
+    return tuple(sorted({spec.mr, *(1 << e for e in range(spec.mr.bit_length()) if 1 << e < spec.mr)}))
 
 
 def emit_microkernel(module: ir.Module, spec: KernelSpec, access: Access) -> ir.Function:
     """Return the LLVM function of ``spec``, emitted into ``module`` at the first request."""
-    name = f"blisgemm_{spec.name}_{access.name}"
+    name = f"blisgemm_{spec.name}_{access.value}"
     existing = module.globals.get(name)
     if existing is not None:
         return existing
-    real = real_type(spec.real_bits)
-    types = [PTR if arg in _POINTERS else real if arg in _REALS else I64 for arg in ARGUMENTS]
+    names = arguments(access)
+    types = [PTR if arg in _POINTERS else I64 for arg in names]
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), types), name)
     function.linkage = "internal"
     function.attributes.add("noinline")
     function.attributes.add("nounwind")
     add_target(function, spec.isa.llvm_cpu)
-    for argument, text in zip(function.args, ARGUMENTS, strict=True):
+    for argument, text in zip(function.args, names, strict=True):
         argument.name = text
     b = ir.IRBuilder(function.append_basic_block("entry"))
-    _Kernel(spec, access, b, dict(zip(ARGUMENTS, function.args, strict=True))).emit()
+    args = dict(zip(names, function.args, strict=True))
+    if access is Access.PACKED:
+        tile = _Kernel(spec, access, b, args, spec.mr, spec.row_vectors)
+        tile.prefetch_c()
+        tile.update_c(tile.form_tile(tile.sum_over_p(masked=False)))
+    else:
+        _emit_variants(spec, access, b, args)
     return function
 
 
+def _emit_variants(spec: KernelSpec, access: Access, b: ir.IRBuilder, args: dict[str, ir.Value]) -> None:
+    """Emit a switch over the rows and vectors that exist, and a kernel for each; all share one slow way to C."""
+    rows_of = variants(spec, access)
+    shared = b.append_basic_block("shared")
+    whole_tile = _Kernel(spec, access, b, args, spec.mr, spec.row_vectors)
+    scratch = whole_tile.scratch_tile()
+    before = b.block
+    b.position_at_end(shared)
+    whole_tile.update_c_from(scratch)
+    b.position_at_end(before)
+
+    widths = list(product(range(1, spec.row_vectors + 1), (False, True)))
+    vectors = b.sdiv(b.add(args["n_cur"], I64(spec.lanes - 1)), I64(spec.lanes))
+    edge_exists = b.icmp_signed("!=", args["n_cur"], b.mul(vectors, I64(spec.lanes)))
+    width = b.add(b.mul(b.sub(vectors, I64(1)), I64(2)), b.zext(edge_exists, I64))
+    index = b.add(b.mul(width, I64(spec.mr)), args["m_cur"])
+    never = b.append_basic_block("never")
+    choice = b.switch(index, never)
+    b.position_at_end(never)
+    b.unreachable()
+    below = 0
+    for rows in rows_of:
+        for number, (v, edge) in enumerate(widths):  # generation loop
+            block = b.append_basic_block(f"rows_{rows}_vectors_{v}{'_edge' if edge else ''}")
+            for m_cur in range(below + 1, rows + 1):
+                choice.add_case(I64(number * spec.mr + m_cur), block)
+            b.position_at_end(block)
+            kernel = _Kernel(spec, access, b, args, rows, v, exact=rows == below + 1)
+            sums = kernel.sum_over_p(masked=edge)
+            if access is Access.PARTS:
+                kernel.leave_unless_last(sums)
+            kernel.store_or_share(kernel.form_tile(sums), masked=edge, scratch=scratch, shared=shared)
+        below = rows
+
+
 class _Kernel(MicroTile):
-    """A whole kernel: the sum over p, then what ``MicroTile`` does with it."""
+    """The sum over p of one variant; what becomes of it is ``MicroTile``'s.
 
-    def __init__(self, spec: KernelSpec, access: Access, b: ir.IRBuilder, args: dict[str, ir.Value]) -> None:
-        super().__init__(spec, b, args)
-        self.access = access
-        self.zero = ir.Constant(self.vector, None)
+    ``rows`` x ``vectors`` is the part of the tile that is computed; ``exact``: m_cur is ``rows``, not less.
+    """
 
-    def emit(self) -> None:
-        self.prefetch_c()
-        sums = self.sum_over_p()
-        self.update_c(self.form_tile(sums))
+    def __init__(
+        self, spec: KernelSpec, access: Access, b: ir.IRBuilder, args: dict[str, ir.Value], rows: int, vectors: int,
+        *, exact: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__(spec, b, args, rows, vectors)
+        self.access, self.exact = access, exact
 
     # ---- the sum over p ------------------------------------------------------------------
 
-    def sum_over_p(self) -> list[ir.Value]:
+    def sum_over_p(self, *, masked: bool) -> list[ir.Value]:
         """Emit the k loop; return the accumulators, ordered as in ``accumulate``."""
-        spec, b, kc = self.spec, self.b, self.args["kc_cur"]
-        start = [self.zero] * spec.accumulators
-        if self.access.b_packed:
-            return self.k_loop(kc, start, masks=None)
-        # Whole panels of B's own rows need no mask: two loops, one of which runs. Sets without masked
-        # loads get LLVM's scalar expansion of them in the second.
-        whole = b.icmp_signed("==", self.args["n_cur"], I64(spec.nr))
-        whole_block, edge_block, joined = (b.append_basic_block(n) for n in ("whole", "edge", "joined"))
-        b.cbranch(whole, whole_block, edge_block)
-        ends = []
-        for block, masked in ((whole_block, False), (edge_block, True)):
-            b.position_at_end(block)
-            sums = self.k_loop(kc, start, masks=self.column_masks() if masked else None)
-            ends.append((sums, b.block))
-            b.branch(joined)
-        b.position_at_end(joined)
-        merged = []
-        for values in zip(*(sums for sums, _ in ends), strict=True):
-            phi = b.phi(self.vector)
-            for value, (_, block) in zip(values, ends, strict=True):
-                phi.add_incoming(value, block)
-            merged.append(phi)
-        return merged
-
-    def k_loop(self, kc: ir.Value, start: list[ir.Value], masks: list[ir.Value] | None) -> list[ir.Value]:
-        """Emit the run loop over p, ``unroll`` steps a turn, then the p that are left."""
-        spec, b, packed = self.spec, self.b, self.access.a_packed and self.access.b_packed
-        unroll = spec.unroll if packed else 1
-        a_step = I64(spec.mr * spec.itemsize) if self.access.a_packed else self.args["cs_a"]
-        b_step = I64(spec.nr * spec.itemsize) if self.access.b_packed else self.args["rs_b"]
-        rows = self.row_pointers()
+        b, access = self.b, self.access
+        kc, start = self.args["kc_cur"], self.first_sums()
+        if access is Access.COLUMNS:
+            return self.loop_over_columns(kc, start, masked=masked)
+        masks = self.edge_masks() if masked else None
+        a_step, b_step = self.step_of_a(), self.step_of_b()
+        rows, turn_steps = self.row_pointers(), self.spec.unroll if access is Access.PACKED else 1
+        ahead = b.mul(self.args["rs_b"], I64(ROWS_OF_B_AHEAD)) if access is Access.ROWS else None
 
         def steps(count: int):  # type: ignore[no-untyped-def]
             def turn(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
                 a_offset, b_offset, *sums = carried
                 for u in range(count):  # generation loop
-                    a_here, b_here = self.step_offset(a_offset, a_step, u), self.step_offset(b_offset, b_step, u)
-                    sums = self.accumulate(sums, rows, a_here, b_here, masks)
+                    row = at(b, self.args["b"], self.step_offset(b_offset, b_step, u))
+                    of_b = load_row_of_b(
+                        b, self.spec, row, self.vectors, masks, packed=access is Access.PACKED, ahead_bytes=ahead
+                    )
+                    sums = self.accumulate(sums, rows, self.step_offset(a_offset, a_step, u), of_b)
                 advance = (b.mul(a_step, I64(count)), b.mul(b_step, I64(count)))
                 return [b.add(a_offset, advance[0]), b.add(b_offset, advance[1]), *sums]
 
             return turn
 
-        carried = [I64(0), I64(0), *start]
+        return self.turns(kc, [I64(0), I64(0), *start], turn_steps, steps)[2:]
+
+    def loop_over_columns(self, kc: ir.Value, start: list[ir.Value], *, masked: bool) -> list[ir.Value]:
+        """Emit the k loop over B's own columns: transposed parts, then step by step what fills no part."""
+        b, spec = self.b, self.spec
+        columns, rows, a_step = self.column_pointers(masked=masked), self.row_pointers(), self.step_of_a()
+        side = steps_of_columns(spec)
+
+        def turn(parts: int):  # type: ignore[no-untyped-def]
+            def steps(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+                a_offset, here, *sums = carried
+                for v in range(self.vectors):  # generation loop
+                    keep_loads_here(b)  # one vector's columns after the other's
+                    for u, of_b in enumerate(load_columns_of_b(b, spec, columns, here, v, parts)):
+                        at_step = self.step_offset(a_offset, a_step, u)
+                        sums = self.accumulate(sums, rows, at_step, [[plane] for plane in of_b], first_vector=v)
+                forward = parts * side
+                return [b.add(a_offset, b.mul(a_step, I64(forward))), at(b, here, forward * spec.itemsize), *sums]
+
+            return steps
+
+        def single(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+            a_offset, here, *sums = carried
+            of_b = gather_row_of_b(b, spec, self.args["rs_b"], here, self.args["n_cur"], self.vectors)
+            sums = self.accumulate(sums, rows, a_offset, of_b)
+            return [b.add(a_offset, a_step), at(b, here, spec.itemsize), *sums]
+
+        carried = [I64(0), self.args["b"], *start]
+        carried = count_loop(b, b.sdiv(kc, I64(side)), carried, turn(1), "k")
+        if side > 1:
+            carried = count_loop(b, b.srem(kc, I64(side)), carried, single, "k_rest")
+        return carried[2:]
+
+    def turns(self, kc: ir.Value, carried: list[ir.Value], unroll: int, steps):  # type: ignore[no-untyped-def]
+        """Emit the run loop over p, ``unroll`` steps a turn, then the p that are left."""
+        b = self.b
         if unroll > 1:
             carried = count_loop(b, b.udiv(kc, I64(unroll)), carried, steps(unroll), "k")
             kc = b.urem(kc, I64(unroll))
-        carried = count_loop(b, kc, carried, steps(1), "k_rest" if unroll > 1 else "k")
-        return carried[2:]
+        return count_loop(b, kc, carried, steps(1), "k_rest" if unroll > 1 else "k")
+
+    def step_of_a(self) -> ir.Value:
+        return I64(self.spec.mr * self.spec.itemsize) if self.access is Access.PACKED else self.args["cs_a"]
+
+    def step_of_b(self) -> ir.Value:
+        return I64(self.spec.nr * self.spec.itemsize) if self.access is Access.PACKED else self.args["rs_b"]
 
     def step_offset(self, offset: ir.Value, step: ir.Value, u: int) -> ir.Value:
         return offset if u == 0 else self.b.add(offset, self.b.mul(step, I64(u)))
 
     def row_pointers(self) -> list[ir.Value]:
-        """Emit where row i of A starts; rows past m_cur are clamped to the last one."""
-        spec, b = self.spec, self.b
-        if self.access.a_packed:
-            return [at(b, self.args["a"], i * self.real_bytes) for i in range(spec.mr)]
-        rows = [self.args["a"]]
-        for i in range(1, spec.mr):  # generation loop
-            exists = b.icmp_signed(">", self.args["m_cur"], I64(i))
-            rows.append(
-                b.select(exists, at(b, self.args["a"], b.mul(self.args["rs_a"], I64(i))), rows[-1], name=f"a_row_{i}")
-            )
+        """Emit where row i of A starts; rows past m_cur are clamped to the last one that exists."""
+        b, a = self.b, self.args["a"]
+        if self.access is Access.PACKED:
+            return [at(b, a, i * self.real_bytes) for i in range(self.rows)]
+        rows = [a]
+        for i in range(1, self.rows):  # generation loop
+            row = at(b, a, b.mul(self.args["rs_a"], I64(i)), name=f"a_row_{i}")
+            if not self.exact:
+                row = b.select(b.icmp_signed(">", self.args["m_cur"], I64(i)), row, rows[-1])
+            rows.append(row)
         return rows
 
-    def load_b(self, offset: ir.Value, masks: list[ir.Value] | None) -> Tile:
-        """Emit row p of the micro-panel of B as [plane][0][vector]."""
-        spec, b = self.spec, self.b
-        row = at(b, self.args["b"], offset)
-        count = spec.row_vectors * spec.planes
-        vector_bytes = spec.isa.vector_bytes
-        if not self.access.b_packed and spec.row_vectors >= WIDE_ROW:
-            ahead = at(b, row, b.mul(self.args["rs_b"], I64(ROWS_OF_B_AHEAD)))
-            for line in range(0, count * vector_bytes, 64):
-                prefetch_read(b, at(b, ahead, line))
-        vectors = []
-        for v in range(count):  # generation loop
-            address = at(b, row, v * vector_bytes)
-            if masks is None:
-                align = vector_bytes if self.access.b_packed else 1
-                vectors.append(load(b, address, self.vector, f"b_{v}", align))
-            else:
-                vectors.append(masked_load(b, address, masks[v], self.vector, f"b_{v}"))
-        if spec.planes == 1 or self.access.b_packed:
-            return [
-                [vectors[plane * spec.row_vectors : (plane + 1) * spec.row_vectors]] for plane in range(spec.planes)
-            ]
-        pairs = [uninterleave(b, vectors[2 * v], vectors[2 * v + 1], spec.lanes) for v in range(spec.row_vectors)]
-        return [[[pair[plane] for pair in pairs]] for plane in range(2)]
-
-    def load_a(self, rows: list[ir.Value], offset: ir.Value) -> Callable[[int], list[ir.Value]]:
-        """Return what emits element i of column p of the micro-panel of A, broadcast: one vector per plane."""
-        spec, b = self.spec, self.b
-        packed = self.access.a_packed
-        plane_bytes = spec.mr * self.real_bytes if packed else self.real_bytes
-        if packed and spec.isa.broadcast == "lane" and spec.mr % spec.lanes == 0:
-            column = at(b, self.args["a"], offset)
-            vectors = [
-                [
-                    load(b, at(b, column, plane * plane_bytes + v * spec.isa.vector_bytes), self.vector, f"a_{v}")
-                    for v in range(spec.mr // spec.lanes)
-                ]
-                for plane in range(spec.planes)
-            ]
-            return lambda i: [pick_lane(b, plane[i // spec.lanes], i % spec.lanes, spec.lanes) for plane in vectors]
-
-        def element(i: int) -> list[ir.Value]:
-            if i and i % ROWS_AHEAD == 0:
-                keep_loads_here(b)
-            address = at(b, rows[i], offset)
-            align = self.real_bytes if packed else 1
-            scalars = [
-                load(b, at(b, address, plane * plane_bytes), self.real, align=align) for plane in range(spec.planes)
-            ]
-            return [broadcast(b, scalar, spec.lanes, f"a_{i}") for scalar in scalars]
-
-        return element
+    def column_pointers(self, *, masked: bool) -> Columns:
+        """Emit where column j of B starts, for every lane; columns past n_cur are clamped to the last one."""
+        b, start, step = self.b, self.args["b"], self.args["rs_b"]
+        if not masked:
+            return Columns(start, step, None)
+        pointers = [start]
+        for j in range(1, self.vectors * self.spec.lanes):  # generation loop
+            column = at(b, start, b.mul(step, I64(j)))
+            if j > (self.vectors - 1) * self.spec.lanes:
+                column = b.select(b.icmp_signed(">", self.args["n_cur"], I64(j)), column, pointers[-1])
+            pointers.append(column)
+        return Columns(start, step, pointers)
 
     def accumulate(
-        self, sums: list[ir.Value], rows: list[ir.Value], a_offset: ir.Value, b_offset: ir.Value,
-        masks: list[ir.Value] | None,
-    ) -> list[ir.Value]:  # fmt: skip
-        """Emit one k step: one fma per accumulator, ordered [row][vector][chain]."""
+        self, sums: list[ir.Value], rows: list[ir.Value], a_offset: ir.Value, of_b: StepOfB, first_vector: int = 0
+    ) -> list[ir.Value]:
+        """Emit one k step: one fma per accumulator of the vectors given, ordered [row][vector][chain]."""
         spec = self.spec
-        b_planes = self.load_b(b_offset, masks)
-        element_of_a = self.load_a(rows, a_offset)
+        element_of_a = load_column_of_a(self.b, spec, rows, a_offset, packed=self.access is Access.PACKED)
         # chain -> (plane of A, plane of B): rr, ii, ri, ir
         chains = ((0, 0), (1, 1), (0, 1), (1, 0))[: spec.chains]
-        following, old = [], iter(sums)
-        for i in range(spec.mr):  # generation loop
+        following = list(sums)
+        for i in range(self.rows):  # generation loop
             a_planes = element_of_a(i)
-            for v, (pa, pb) in product(range(spec.row_vectors), chains):
-                following.append(self.emit_fma(a_planes[pa], b_planes[pb][0][v], next(old), name=f"acc_{i}_{v}"))
+            for v in range(len(of_b[0])):
+                first = (i * self.vectors + first_vector + v) * spec.chains
+                for chain, (pa, pb) in enumerate(chains):
+                    acc = sums[first + chain]
+                    following[first + chain] = self.emit_fma(a_planes[pa], of_b[pb][v], acc, name=f"acc_{i}_{v}")
         return following
+
+    # ---- sums that stay in memory between calls ------------------------------------------------
+
+    def address_of_sum(self, index: int) -> ir.Value:
+        return at(self.b, self.args["sums"], index * self.spec.isa.vector_bytes)
+
+    def first_sums(self) -> list[ir.Value]:
+        count = self.rows * self.vectors * self.spec.chains
+        if self.access is not Access.PARTS:
+            return [ir.Constant(self.vector, None)] * count
+        return [load(self.b, self.address_of_sum(i), self.vector, align=16) for i in range(count)]
+
+    def leave_unless_last(self, sums: list[ir.Value]) -> None:
+        """Emit: unless this is the last call of the kc block, put the sums back and return."""
+        b = self.b
+        keep, finish = b.append_basic_block("keep"), b.append_basic_block("finish")
+        b.cbranch(b.icmp_signed("==", self.args["last"], I64(0)), keep, finish)
+        b.position_at_end(keep)
+        for i, value in enumerate(sums):  # generation loop
+            store(b, value, self.address_of_sum(i), align=16)
+        b.ret_void()
+        b.position_at_end(finish)

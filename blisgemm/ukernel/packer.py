@@ -32,6 +32,7 @@ from .vec import (
     at,
     constant_vector,
     count_loop,
+    keep_loads_here,
     lane_mask,
     load,
     masked_load,
@@ -226,6 +227,7 @@ class _Packer:
             p = b.add(first_p, index)
 
             def element(i: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+                keep_loads_here(b)  # or LLVM makes vector loops of this, in several versions
                 inside = b.mul(i, I64(self.real_bytes))
                 for plane in range(spec.planes):
                     value = load(b, at(b, self.source(i, p), plane * self.real_bytes), self.real)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .spec import KernelSpec
 
-__all__ = ["microkernel", "pack_micro_panel", "unpack_micro_panel"]
+__all__ = ["microkernel", "microkernel_part", "pack_micro_panel", "unpack_micro_panel"]
 
 Array = npt.NDArray[Any]
 
@@ -53,8 +53,29 @@ def microkernel(
         a_rows = a_rows.conj()
     if conj & 2:
         b_rows = b_rows.conj()
-    s = np.zeros((m_cur, n_cur), kernel.acc_dtype)
-    for p in range(kc_cur):
+    _update(c[:m_cur, :n_cur], alpha, _product(kernel, a_rows, b_rows), beta)
+
+
+def microkernel_part(
+    kernel: KernelSpec, m_cur: int, n_cur: int, p_cur: int, alpha: complex, a: Array, b: Array, beta: complex,
+    c: Array, conj: int, sums: Array, last: bool,
+) -> None:  # fmt: skip
+    """Add p_cur steps to the sums, and update c[:m_cur, :n_cur] with the last; see ``bind.microkernel_part``."""
+    a_rows, b_rows = a[:m_cur, :p_cur], b[:p_cur, :n_cur]
+    a_rows = a_rows.conj() if conj & 1 else a_rows
+    b_rows = b_rows.conj() if conj & 2 else b_rows
+    s = sums[: m_cur * n_cur * kernel.planes].view(kernel.acc_dtype).reshape(m_cur, n_cur)
+    s += _product(kernel, a_rows, b_rows)
+    if last:
+        _update(c[:m_cur, :n_cur], alpha, s, beta)
+
+
+def _product(kernel: KernelSpec, a_rows: Array, b_rows: Array) -> Array:
+    s = np.zeros((a_rows.shape[0], b_rows.shape[1]), kernel.acc_dtype)
+    for p in range(a_rows.shape[1]):
         s += np.multiply.outer(a_rows[:, p], b_rows[p])
-    tile = c[:m_cur, :n_cur]
+    return s
+
+
+def _update(tile: Array, alpha: complex, s: Array, beta: complex) -> None:
     tile[:] = alpha * s if beta == 0 else alpha * s + beta * tile

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import BlisgemmValueError
 from ..machine.facts import Isa
 
-__all__ = ["SHORT_NAMES", "KernelSpec"]
+__all__ = ["SHORT_NAMES", "KernelSpec", "steps_of_sweep"]
 
 SHORT_NAMES = {"float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128"}
 _REAL_BITS = {"float32": 32, "float64": 64, "complex64": 32, "complex128": 64}
@@ -106,6 +106,11 @@ class KernelSpec:
         return self.mr * self.row_vectors * self.chains
 
     @property
+    def sums(self) -> int:
+        """Reals that the sums of one micro-tile take in memory."""
+        return self.accumulators * self.lanes
+
+    @property
     def one(self) -> Any:
         """The factor of C from the second kc block on."""
         return 1 + 0j if self.complex else 1.0
@@ -121,6 +126,11 @@ class KernelSpec:
         return self.accumulators
 
     @property
+    def b_registers(self) -> int:
+        """Vector registers that B passes through: its whole row, unless there is one row of A to meet it."""
+        return self.planes * (self.row_vectors if self.mr > 1 else 1)
+
+    @property
     def registers_needed(self) -> int:
         """Accumulators, the row of B, and what A's elements pass through.
 
@@ -128,14 +138,14 @@ class KernelSpec:
         all the same, since AVX2 and SSE2 need it. Lane-indexed fmas hold one vector of A.
         """
         without_fma = 0 if self.isa.fma else 1  # the product before it is added
-        return self.accumulators + self.row_vectors * self.planes + 1 + without_fma
+        return self.accumulators + self.b_registers + 1 + without_fma
 
     @property
     def register_account(self) -> str:
         """The budget in words: ``24 accumulators + 2 of B + 1 broadcast = 27 of 32``."""
         extra = "" if self.isa.fma else " + 1 product"
         return (
-            f"{self.accumulators} accumulators + {self.row_vectors * self.planes} of B + 1 broadcast{extra} "
+            f"{self.accumulators} accumulators + {self.b_registers} of B + 1 broadcast{extra} "
             f"= {self.registers_needed} of {self.isa.registers}"
         )
 
@@ -143,3 +153,8 @@ class KernelSpec:
     def flops_per_k(self) -> int:
         """Floating-point operations of one k step (a complex term is 8)."""
         return self.mr * self.nr * (8 if self.complex else 2)
+
+
+def steps_of_sweep(spec: KernelSpec) -> int:
+    """Return how many values of p pass at once in ``sweep``: their elements of A take eight registers."""
+    return 8 // spec.planes

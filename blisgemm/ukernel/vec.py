@@ -14,9 +14,11 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 __all__ = [
-    "I1", "I32", "I64", "PTR", "add_target", "at", "broadcast", "constant_vector", "count_loop", "fma",
-    "interleave", "keep_loads_here", "lane_mask", "load", "masked_load", "masked_store", "pick_lane",
-    "prefetch_read", "prefetch_write", "real_type", "stack_vectors", "store", "uninterleave",
+    "I1", "I32", "I64", "PTR", "add_target", "at", "broadcast", "concatenate", "constant_vector", "count_loop",
+    "fma",
+    "interleave", "keep_loads_here", "lane_mask", "load", "masked_load", "masked_store", "opaque", "pick_lane",
+    "prefetch_read", "prefetch_write", "real_type", "stack_vectors", "store", "store_first",
+    "transpose_parts", "uninterleave",
 ]  # fmt: skip
 
 I1 = ir.IntType(1)
@@ -127,9 +129,102 @@ def interleave(b: ir.IRBuilder, re: ir.Value, im: ir.Value, lanes: int) -> tuple
     return b.shuffle_vector(re, im, low), b.shuffle_vector(re, im, high)
 
 
+def concatenate(b: ir.IRBuilder, parts: Sequence[ir.Value]) -> ir.Value:
+    """Emit one vector of all the lanes of a power of two of equal vectors."""
+    parts = list(parts)
+    while len(parts) > 1:
+        lanes = constant_vector(I32, range(2 * parts[0].type.count))
+        parts = [b.shuffle_vector(low, high, lanes) for low, high in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def transpose_parts(b: ir.IRBuilder, rows: list[ir.Value], side: int) -> list[ir.Value]:
+    """Emit the transpose of ``side`` vectors within every part of ``side`` lanes (2 or 4).
+
+    Lane ``side * g + j`` of result i is lane ``side * g + i`` of row j. A step is a pair of unpacks, one
+    instruction each on every set: x86 unpcklps/unpcklpd, Arm zip1/zip2.
+    """
+    if side == 2:
+        return _unpack(b, rows[0], rows[1], 1, 2)
+    low01, high01 = _unpack(b, rows[0], rows[1], 1, 4)
+    low23, high23 = _unpack(b, rows[2], rows[3], 1, 4)
+    return [*_unpack(b, low01, low23, 2, 4), *_unpack(b, high01, high23, 2, 4)]
+
+
+def _unpack(b: ir.IRBuilder, x: ir.Value, y: ir.Value, unit: int, side: int) -> list[ir.Value]:
+    """Emit, within every part, the low halves of x and y in turn by ``unit`` lanes, then the high halves."""
+    lanes, results = x.type.count, []
+    for half in range(2):
+        index: list[int] = []
+        for part in range(0, lanes, side):
+            for start in range(half * side // 2, (half + 1) * side // 2, unit):
+                for source in (0, lanes):
+                    index += range(source + part + start, source + part + start + unit)
+        results.append(b.shuffle_vector(x, y, constant_vector(I32, index)))
+    return results
+
+
+def store_first(b: ir.IRBuilder, rows: list[list[ir.Value]], addresses: list[ir.Value], count: ir.Value) -> None:
+    """Emit a store of the first ``count`` lanes of every row; count is below the lanes of a row.
+
+    Args:
+        rows: the vectors of each row, in memory order: a power of two.
+        addresses: where each row starts.
+
+    In halves: whether the first half is stored is decided once for all rows. For sets without masked stores, and
+    for AVX2, whose masked stores are microcoded on AMD (Zen 3: 18 to 40 micro-operations; Agner Fog's tables).
+    """
+    lanes = rows[0][0].type.count
+    size = len(rows[0]) * lanes  # of what is left of each row
+    byte_size = 4 if str(rows[0][0].type.element) == "float" else 8
+    offset: ir.Value = I64(0)
+    while size > 1:
+        size //= 2
+        take, skip, join = (b.append_basic_block(f"{name}_{size}") for name in ("take", "skip", "join"))
+        b.cbranch(b.icmp_signed("!=", b.and_(count, I64(size)), I64(0)), take, skip)
+        b.position_at_end(take)
+        low, high = ([_half(b, row, part) for row in rows] for part in (0, 1))
+        for row, address in zip(low, addresses, strict=True):
+            for v, vector in enumerate(row):
+                store(b, vector, at(b, at(b, address, offset), v * lanes * byte_size))
+        after = b.add(offset, I64(size * byte_size))
+        b.branch(join)
+        b.position_at_end(skip)
+        kept = [_half(b, row, 0) for row in rows]
+        b.branch(join)
+        b.position_at_end(join)
+        rows = [[_either(b, h, take, k, skip) for h, k in zip(hs, ks, strict=True)]
+                for hs, ks in zip(high, kept, strict=True)]  # fmt: skip
+        offset = _either(b, after, take, offset, skip)
+
+
+def _half(b: ir.IRBuilder, row: list[ir.Value], part: int) -> list[ir.Value]:
+    """Emit the lower or upper half of the lanes of a row of vectors."""
+    if len(row) > 1:
+        half = len(row) // 2
+        return row[part * half : (part + 1) * half]
+    half = row[0].type.count // 2
+    return [b.shuffle_vector(row[0], row[0], constant_vector(I32, range(part * half, (part + 1) * half)))]
+
+
+def _either(b: ir.IRBuilder, x: ir.Value, from_x: ir.Block, y: ir.Value, from_y: ir.Block) -> ir.Value:
+    phi = b.phi(x.type)
+    phi.add_incoming(x, from_x)
+    phi.add_incoming(y, from_y)
+    return phi
+
+
 def keep_loads_here(b: ir.IRBuilder) -> None:
     """Emit a barrier without an instruction: the compiler moves no load across it."""
     b.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)
+
+
+def opaque(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    """Emit the same address without an instruction, its origin hidden from the compiler.
+
+    LLVM 22 otherwise moves the sums of addresses out of a loop, into more pointers than there are registers.
+    """
+    return b.asm(ir.FunctionType(PTR, [PTR]), "", "=r,0", [address], side_effect=False)
 
 
 def prefetch_write(b: ir.IRBuilder, address: ir.Value) -> None:
