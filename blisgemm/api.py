@@ -12,7 +12,7 @@ import numpy as np
 from . import operands as _operands
 from .errors import BlisgemmTypeError, BlisgemmValueError
 from .gufunc import NOT_GIVEN, general_matmul
-from .outcome import DONE, PLAIN
+from .outcome import DECLINED, DONE, EXCHANGE, PLAIN, TURN_A, TURN_B, VECTORS
 from .parallel import check_threads, get_num_threads
 from .plan import Plan, choose_kernel, fast_lane_kc, fast_lane_terms, numpy_plan
 
@@ -72,14 +72,16 @@ def gemm(
     """
     if epilogue is not None:
         raise BlisgemmTypeError(f"epilogue: expected None (fused epilogues aren't there yet); got {epilogue!r}")
-    plain = type(alpha) is type(beta) is int and alpha == 1 and beta == 0 and trans_a is trans_b is False
-    if plain and c is plan is threads is dtype is acc_dtype is None and order == "K" and casting == "same_kind":
-        result = _by_lane(a, b, out)
-        if result is not None:
-            return result
-    limit = get_num_threads() if threads is None else check_threads(threads)
+    if threads is not None:
+        threads = check_threads(threads)
+    if plan is dtype is acc_dtype is None and order == "K" and casting == "same_kind":
+        op = 0 if trans_a is trans_b is False else _turned(trans_a, trans_b)
+        if op is not None and _is_plain(alpha) and (_is_plain(beta) or (beta == 0 and type(beta) in (int, float))):
+            result = _by_lane(a, b, out, c, op, alpha, beta, threads)
+            if result is not None:
+                return result
     prepared = _operands.prepare(a, b, c, alpha, beta, out, trans_a, trans_b, dtype, acc_dtype, casting, order)
-    return _run(prepared, limit, plan)
+    return _run(prepared, threads or get_num_threads(), plan)
 
 
 def _run(prepared: _operands.Operands, limit: int, plan: Plan | None) -> Any:
@@ -177,15 +179,35 @@ def explain(a: Any, b: Any, c: Any = None, **keywords: Any) -> str:
     return "\n".join([str(chosen), *(f"note      {note}" for note in prepared.notes)])
 
 
-# ---- matmul ------------------------------------------------------------------------------------------
+# ---- the fast lane -----------------------------------------------------------------------------------
 
-# dtype object -> (compiled fast lane, its kernel, kc_max, most terms, dtype name); filled at the first product of one
+# dtype object -> (compiled fast lane, its kernel, kc_max, most terms, routes); filled at the first product of one.
+# routes: (key, threads) -> what runs such a product
 _lanes: dict[Any, Any] = {}
+_MOST_ROUTES = 4096  # as many as ``plan_for`` keeps
+
+_CONJ_A, _CONJ_B = 1, 2
+_OPS_OF_A = {False: 0, "N": 0, True: TURN_A, "T": TURN_A, "C": TURN_A | _CONJ_A, "R": _CONJ_A}
+_OPS_OF_B = {False: 0, "N": 0, True: TURN_B, "T": TURN_B, "C": TURN_B | _CONJ_B, "R": _CONJ_B}
+
+
+def _turned(trans_a: Any, trans_b: Any) -> int | None:
+    """Return what the two arguments mean as bits of ``op``; ``None`` if the general way must look at them."""
+    if type(trans_a) not in (bool, str) or type(trans_b) not in (bool, str):
+        return None
+    of_a, of_b = _OPS_OF_A.get(trans_a), _OPS_OF_B.get(trans_b)
+    return None if of_a is None or of_b is None else of_a | of_b
+
+
+def _is_plain(factor: Any) -> bool:
+    """Whether alpha or beta is a number of Python's that is neither zero nor infinite in any real dtype."""
+    kind = type(factor)
+    return (kind is int or kind is float) and (1e-37 < factor < 1e38 or -1e38 < factor < -1e-37)
 
 
 def _open_lane(x1: Any, x2: Any) -> Any:
     """Return the lane for two operands met for the first time, or ``None`` if they aren't for it."""
-    if not (type(x1) is type(x2) is _ndarray and x1.ndim == x2.ndim == 2 and x1.dtype is x2.dtype):
+    if not (type(x1) is type(x2) is _ndarray and x1.ndim in (1, 2) and x2.ndim in (1, 2) and x1.dtype is x2.dtype):
         return None
     name = _operands.kernel_dtype(x1.dtype)
     if name is None:
@@ -193,37 +215,66 @@ def _open_lane(x1: Any, x2: Any) -> Any:
     from .compiled import entry_point
 
     kernel = choose_kernel(name, "direct")[0]
-    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(name), fast_lane_terms(name), name)
+    routes: dict[tuple[int, int], Any] = {}
+    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(name), fast_lane_terms(name), routes)
     _lanes[x1.dtype] = lane
     return lane
 
 
-def _by_lane(x1: Any, x2: Any, out: Any) -> Any:
-    """Return ``x1 @ x2`` if all three are plain matrices of one dtype, else ``None``; nothing is written then.
+def _by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any, threads: int | None) -> Any:
+    """Return ``alpha * op(x1) @ op(x2) + beta * c`` if all are plain arrays of one dtype, else ``None``.
 
-    All checks are done in compiled code, and a small product too.
+    All checks are done in compiled code, and a small product too. Nothing is written if ``None`` comes back.
+
+    Args:
+        op: bits of ``outcome``, without EXCHANGE; alpha, beta: Python's numbers, alpha not zero.
     """
+    scalar = False
     try:
         dt = x1.dtype
         lane = _lanes.get(dt) or _open_lane(x1, x2)
         if lane is None:
             return None
-        code, kernel, kc_max, terms, name = lane
+        code, kernel, kc_max, terms, routes = lane
         if out is None:
-            if x1.ndim != 2:
+            shape1, shape2 = x1.shape, x2.shape
+            if len(shape1) == len(shape2) == 2:
+                out = _empty((shape1[1 if op & TURN_A else 0], shape2[0 if op & TURN_B else 1]), dt)
+            elif len(shape1) < 3 and len(shape2) < 3:
+                out = _empty(shape1[:-1] + shape2[1:], dt)
+                scalar = not out.shape
+            else:
                 return None
-            out = _empty((x1.shape[0], x2.shape[1]), dt)
-        state = code(kernel, kc_max, terms, x1, x2, out, _ndarray, dt)
-    except (AttributeError, IndexError, TypeError):
-        return None  # not arrays: the general way says so
-    if state == DONE:
-        return out
-    if state == PLAIN and x2.shape[1] > 1:  # a single column is computed transposed
-        from .driver import run_plain
+        copied = False
+        if c is not out and (c is not None or beta != 0):
+            if type(c) is not _ndarray or c.dtype is not dt or c.shape != out.shape:
+                return None
+            copied = beta != 0  # into out, before the product: only once all is checked
+        state = code(kernel, kc_max, 0 if copied else terms, x1, x2, out, _ndarray, dt, op, alpha, beta)
+    except (AttributeError, IndexError, TypeError, ValueError, MemoryError):
+        return None  # not arrays, or not of shapes that fit: the general way says so
+    if state in (DECLINED, PLAIN):
+        return None
+    if state != DONE:
+        key = (state, threads or get_num_threads())
+        route = routes.get(key) or _planned(routes, key, dt)
+        if copied:
+            np.copyto(out, c)
+        route(alpha, x1, x2, beta, out, op | (state & EXCHANGE))
+    return out[()] if scalar else out
 
-        run_plain(x1, x2, out, name, get_num_threads())
-        return out
-    return None
+
+def _planned(routes: Any, key: tuple[int, int], dtype: Any) -> Any:
+    """Plan a product that the lane has not met, and keep what runs it."""
+    from .driver import planned
+
+    if len(routes) >= _MOST_ROUTES:
+        routes.clear()
+    route = routes[key] = planned(key[0], _operands.kernel_dtype(dtype), key[1])  # type: ignore[arg-type]
+    return route
+
+
+# ---- matmul ------------------------------------------------------------------------------------------
 
 
 def matmul(
@@ -256,7 +307,7 @@ def matmul(
         array([3., 3.], dtype=float32)
     """
     if axes is NOT_GIVEN and dtype is None and order == "K" and casting == "same_kind":
-        result = _by_lane(x1, x2, out)
+        result = _by_lane(x1, x2, out, None, VECTORS, 1.0, 0.0, None)
         if result is not None:
             return result
     return general_matmul(x1, x2, out, casting, order, dtype, subok, axes)

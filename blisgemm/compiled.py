@@ -37,9 +37,9 @@ def real_dtype(kernel: KernelSpec) -> np.dtype[Any]:
 
 def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
     k, i = KernelType(kernel), types.intp
-    if name == "fast_lane":
-        return (k, i, i, PyObject, PyObject, PyObject, PyObject, PyObject)
     scalar = numpy_support.from_dtype(np.dtype(kernel.acc_dtype))
+    if name == "fast_lane":
+        return (k, i, i, PyObject, PyObject, PyObject, PyObject, PyObject, i, scalar, scalar)
     product = (scalar, PyObject, PyObject, scalar, PyObject, i)
     if name.startswith(("run_direct", "run_columns")):
         return (k, i, types.boolean, types.UniTuple(i, 2), *product)

@@ -16,13 +16,17 @@ import numpy as np
 from .compiled import entry_point, real_dtype
 from .errors import BlisgemmValueError
 from .operands import Operands, kernel_dtype
+from .outcome import CONJ_BOTH, EXCHANGE, read_key
 from .parallel import region
 from .plan import Plan, plan_for, wants_swap
-from .workspace import borrow
+from .workspace import borrow, give_back
 
-__all__ = ["plan_operands", "run", "run_plain"]
+__all__ = ["plan_operands", "planned", "route_of", "run"]
 
 Array = np.ndarray[Any, Any]
+
+# What runs a plan: called with (alpha, a, b, beta, c, op), operands checked, op as ``outcome`` says it.
+Route = Callable[[Any, Array, Array, Any, Array, int], None]
 
 
 def plan_operands(operands: Operands, threads: int) -> Plan:
@@ -52,36 +56,36 @@ def _is_swapped(c: Array) -> bool:
 
 def run(plan: Plan, operands: Operands) -> Array:
     """Compute ``operands.out`` by ``plan`` and return it."""
-    a, b, c, conj = operands.a, operands.b, operands.target, operands.conj
+    a, b, c, op = operands.a, operands.b, operands.target, operands.conj
     target = c
-    if _is_swapped(c):  # C' = B' A': the same bits, and the same loops
+    swapped = _is_swapped(c)  # C' = B' A': the same bits, and the same loops
+    if swapped and c.ndim == 2:
+        op |= EXCHANGE
+    elif swapped:
         a, b, c = b.swapaxes(-1, -2), a.swapaxes(-1, -2), c.swapaxes(-1, -2)
-        conj = (conj >> 1 | conj << 1) & 3
-    if b.shape[-1] == 1 and b.strides[-1] != b.itemsize:
-        # one column: any stride will do, and this one lets the direct path read it
-        b = np.lib.stride_tricks.as_strided(b, strides=(*b.strides[:-1], b.itemsize))
-    if plan.path in ("direct", "stream", "sweep") and plan.access != _access(b):
-        raise BlisgemmValueError(
-            f"plan: expected a plan whose path fits these operands; got the {plan.path} path by {plan.access} of "
-            f"{'op(A) transposed' if c is not target else 'op(B)'}, which don't have unit stride"
-        )
+        op = (op >> 1 | op << 1) & CONJ_BOTH
+    if plan.path in ("direct", "stream", "sweep"):
+        access = _access(a.T if op & EXCHANGE else b)
+        if plan.access != access:
+            raise BlisgemmValueError(
+                f"plan: expected a plan whose path fits these operands; got the {plan.path} path by {plan.access} of "
+                f"{'op(A) transposed' if swapped else 'op(B)'}, which don't have unit stride"
+            )
     if operands.source is not None:
         np.copyto(target, operands.source, casting="unsafe")  # checked against the caller's rule before
     if plan.path == "scale":
         _scale(target, operands.beta)
     elif plan.path != "empty":
-        _run_stack(plan, a, b, c, operands.alpha, operands.beta, conj)
+        _run_stack(plan, a, b, c, operands.alpha, operands.beta, op)
     if operands.out is not target:
         np.copyto(operands.out, target, casting="unsafe")
     return operands.out
 
 
-def run_plain(a: Array, b: Array, out: Array, dtype: str, threads: int) -> None:
-    """Compute ``out[:] = a @ b`` for matrices that the fast lane found plain: checked, not overlapping."""
-    plan = plan_for(a.shape[0], b.shape[1], a.shape[1], dtype, threads, _access(b))
-    kernel = plan.kernel
-    assert kernel is not None
-    _run_matrix(plan, a, b, out, kernel.one, kernel.zero, 0)
+def planned(key: int, dtype: str, threads: int) -> Route:
+    """Return what runs the product that a key of the fast lane tells of."""
+    m, n, k, access, op = read_key(key)
+    return route_of(plan_for(m, n, k, dtype, threads, access, bool(op & EXCHANGE)))
 
 
 def _scale(c: Array, beta: Any) -> None:
@@ -95,20 +99,18 @@ def _scale(c: Array, beta: Any) -> None:
         np.multiply(c, beta, out=c)
 
 
-def _run_stack(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta: Any, conj: int) -> None:
-    """Run every product of the batch: matrix by matrix, or as one compiled loop over items."""
+def _run_stack(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta: Any, op: int) -> None:
+    """Run every product of the batch: as one compiled loop over items, or item by item where each is worth threads."""
     if c.ndim == 2:
-        _run_matrix(plan, a, b, c, alpha, beta, conj)
+        _run_matrix(plan, a, b, c, alpha, beta, op)
         return
-    if plan.path in ("stream", "sweep") or (plan.batch_ways == 1 and plan.path == "packed"):
+    if plan.path in ("stream", "sweep") or (plan.path == "packed" and plan.batch_ways == 1 and plan.threads > 1):
         for index in np.ndindex(c.shape[:-2]):
-            _run_matrix(plan, a[index], b[index], c[index], alpha, beta, conj)
+            _run_matrix(plan, a[index], b[index], c[index], alpha, beta, op)
         return
+    stack = route_of(plan, of_stack=True)
     for a3, b3, c3 in _stacks(a, b, c):
-        if plan.path == "direct":
-            _run_batch_direct(plan, a3, b3, c3, alpha, beta, conj)
-        else:
-            _run_batch_packed(plan, a3, b3, c3, alpha, beta, conj)
+        stack(alpha, a3, b3, beta, c3, op)
 
 
 def _stacks(a: Array, b: Array, c: Array) -> Any:
@@ -133,47 +135,76 @@ def _collapsed(x: Array) -> Array | None:
     return np.lib.stride_tricks.as_strided(x, (items, *x.shape[-2:]), (stride, *x.strides[-2:]))
 
 
-def _run_matrix(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta: Any, conj: int) -> None:
+def _run_matrix(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta: Any, op: int) -> None:
+    route_of(plan)(alpha, a, b, beta, c, op)
+
+
+# (identity of a plan, whether for a stack) -> (the plan, kept so that its identity stays its own, what runs it)
+_routes: dict[tuple[int, bool], tuple[Plan, Route]] = {}
+_MOST_ROUTES = 4096  # as many as ``plan_for`` keeps
+
+
+def route_of(plan: Plan, *, of_stack: bool = False) -> Route:
+    """Return what runs ``plan`` on three checked matrices, or on three 3-D arrays of them; made once per plan."""
+    key = (id(plan), of_stack)
+    found = _routes.get(key)
+    if found is not None:
+        return found[1]
+    route = _made_route(plan, of_stack)
+    if len(_routes) >= _MOST_ROUTES:
+        _routes.clear()
+    _routes[key] = (plan, route)
+    return route
+
+
+def _made_route(plan: Plan, of_stack: bool) -> Route:
+    kernel = plan.kernel
+    assert kernel is not None
+    name, head, shapes = _entry(plan, of_stack)
+    buffers = (shapes, real_dtype(kernel)) if shapes else None
+    threads = plan.batch_ways if of_stack else plan.threads
+
+    def serial(alpha: Any, a: Array, b: Array, beta: Any, c: Array, op: int) -> None:
+        if buffers is None:
+            code(*head, alpha, a, b, beta, c, op)
+            return
+        piece = borrow(buffers)
+        try:
+            code(*head, alpha, a, b, beta, c, op, *piece.arrays)
+        finally:
+            give_back(piece)
+
+    def parallel(alpha: Any, a: Array, b: Array, beta: Any, c: Array, op: int) -> None:
+        piece = borrow(buffers) if buffers is not None else None
+        try:
+            with region(threads) as granted:
+                run = entry_point(name if granted == 1 else f"{name}_parallel", kernel)
+                run(*head, alpha, a, b, beta, c, op, *(piece.arrays if piece is not None else ()))
+        finally:
+            if piece is not None:
+                give_back(piece)
+
+    if threads > 1:
+        return parallel
+    code = entry_point(name, kernel)
+    return serial
+
+
+def _entry(plan: Plan, of_stack: bool) -> tuple[str, tuple[Any, ...], tuple[tuple[int, ...], ...]]:
+    """Return the name of the plan's entry point, its arguments before alpha, and the shapes of its buffers."""
     kernel, blocking = plan.kernel, plan.blocking
     assert kernel is not None and blocking is not None
+    ways: Any = plan.batch_ways if of_stack else (plan.ic_ways, plan.jr_ways)
+    if plan.path == "direct" and of_stack:
+        return "run_batch_direct", (kernel, blocking.kc, ways), ()
     if plan.path == "direct":
-        with region(plan.threads) as threads:
-            code = _serial_or_parallel("run_direct" if plan.access == "rows" else "run_columns", kernel, threads)
-            code(kernel, blocking.kc, plan.rows_first, (plan.ic_ways, plan.jr_ways), alpha, a, b, beta, c, conj)
-        return
+        name = "run_direct" if plan.access == "rows" else "run_columns"
+        return name, (kernel, blocking.kc, plan.rows_first, ways), ()
     if plan.path in ("stream", "sweep"):
-        with region(plan.threads) as threads, borrow(plan.sums_shape, (0,), real_dtype(kernel)) as (sums, _):
-            code = _serial_or_parallel(f"run_{plan.path}", kernel, threads)
-            code(kernel, blocking.kc, plan.step, plan.jr_ways, alpha, a, b, beta, c, conj, sums)
-        return
+        return f"run_{plan.path}", (kernel, blocking.kc, plan.step, plan.jr_ways), (plan.sums_shape,)
+    head = (kernel, (blocking.mc, blocking.nc, blocking.kc), plan.rows_first, ways)
     a_shape, b_shape = plan.packed_shapes
-    with region(plan.threads) as threads, borrow(a_shape, b_shape, real_dtype(kernel)) as (a_pack, b_pack):
-        code = _serial_or_parallel("run_packed", kernel, threads)
-        code(
-            kernel, (blocking.mc, blocking.nc, blocking.kc), plan.rows_first, (plan.ic_ways, plan.jr_ways),
-            alpha, a, b, beta, c, conj, a_pack, b_pack,
-        )  # fmt: skip
-
-
-def _serial_or_parallel(name: str, kernel: Any, threads: int) -> Callable[..., Any]:
-    return entry_point(name if threads == 1 else f"{name}_parallel", kernel)
-
-
-def _run_batch_direct(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta: Any, conj: int) -> None:
-    assert plan.kernel is not None and plan.blocking is not None
-    with region(plan.batch_ways) as threads:
-        code = _serial_or_parallel("run_batch_direct", plan.kernel, threads)
-        code(plan.kernel, plan.blocking.kc, plan.batch_ways, alpha, a, b, beta, c, conj)
-
-
-def _run_batch_packed(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta: Any, conj: int) -> None:
-    kernel, blocking = plan.kernel, plan.blocking
-    assert kernel is not None and blocking is not None
-    a_shape, (panels, length) = plan.packed_shapes
-    b_shape = (plan.batch_ways, panels // plan.batch_ways, length)
-    with region(plan.batch_ways) as threads, borrow(a_shape, b_shape, real_dtype(kernel)) as (a_pack, b_pack):
-        code = _serial_or_parallel("run_batch_packed", kernel, threads)
-        code(
-            kernel, (blocking.mc, blocking.nc, blocking.kc), plan.rows_first, plan.batch_ways,
-            alpha, a, b, beta, c, conj, a_pack, b_pack,
-        )  # fmt: skip
+    if not of_stack:
+        return "run_packed", head, (a_shape, b_shape)
+    panels, length = b_shape
+    return "run_batch_packed", head, (a_shape, (plan.batch_ways, panels // plan.batch_ways, length))

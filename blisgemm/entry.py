@@ -11,9 +11,9 @@ wrong.
 from numba import njit, prange
 
 from .loops import direct, five_loops, share, stream, sweep_rows
-from .outcome import DECLINED, DONE, PLAIN
+from .outcome import CONJ_BOTH, DECLINED, DONE, EXCHANGE, EXTENT_BITS, PLAIN, TURN_A, TURN_B, VECTORS
 from .ukernel.bind import inlined
-from .ukernel.ndarray import address, is_matrix, open_matrix, open_stack
+from .ukernel.ndarray import address, ndim_of, open_matrix, open_stack, plain_ndim
 
 __all__ = [
     "fast_lane", "run_batch_direct", "run_batch_direct_parallel", "run_batch_packed", "run_batch_packed_parallel",
@@ -26,6 +26,30 @@ PARALLEL = {
     "prange": True, "comprehension": False, "numpy": False, "fusion": False,
     "reduction": False, "inplace_binop": False, "setitem": False, "stencil": False,
 }  # fmt: skip
+
+
+@inlined
+def opened(kernel, a_object, b_object, c_object, op):
+    """Return A, B and C as matrices, after what the bits of ``op`` (see ``outcome``) say.
+
+    A 1-d A is a row, a 1-d B a column, and C has no axis where one of them has none.
+    """
+    a, b, c = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, c_object)
+    b_is_column = ndim_of(b_object) == 1
+    if op & TURN_A:
+        a = a.T
+    if (op & TURN_B) or b_is_column:
+        b = b.T
+    if b_is_column and ndim_of(a_object) == 2:
+        c = c.T
+    return (b.T, a.T, c.T) if op & EXCHANGE else (a, b, c)
+
+
+@inlined
+def conjugated(op):
+    """Return which of the opened operands are conjugated: bit 0 the first, bit 1 the second."""
+    conj = op & CONJ_BOTH
+    return ((conj >> 1) | (conj << 1)) & CONJ_BOTH if op & EXCHANGE else conj
 
 
 @inlined
@@ -50,42 +74,71 @@ def overlap(x, y):
     return x0 < y1 and y0 < x1
 
 
+@inlined
+def overlaps_itself(x):
+    """Whether two elements of x may share bytes, or one is two (zero strides); says yes when in doubt."""
+    reach = x.itemsize
+    for axis in (0, 1) if abs(x.strides[0]) < abs(x.strides[1]) else (1, 0):
+        if x.shape[axis] > 1:
+            if abs(x.strides[axis]) < reach:
+                return True
+            reach += (x.shape[axis] - 1) * abs(x.strides[axis])
+    return False
+
+
 @njit
-def fast_lane(kernel, kc_max, work_limit, a_object, b_object, out_object, ndarray_type, descr):
-    """Do ``out[:] = a @ b`` if all three are plain matrices of one dtype and small; else say what they are.
+def fast_lane(kernel, kc_max, work_limit, a_object, b_object, out_object, ndarray_type, descr, op, alpha, beta):
+    """Do ``out[:] = alpha * op(a) @ op(b) + beta * out`` if all three are plain and small; else say what they are.
 
     Args:
         kc_max: the largest k that is one kc block; larger is not done here.
-        work_limit: the largest m * n * k that the direct path is meant for.
+        work_limit: the largest m * n * k that is done here.
         ndarray_type, descr: numpy.ndarray and the dtype object that all three must have.
+        op: bits of ``outcome``, without EXCHANGE, which is decided here.
+        alpha: not zero.
 
     Returns:
-        DONE; PLAIN: not done, but checked: plain matrices that fit, no overlap, rows of out with unit column
-        stride; or DECLINED. Unless DONE nothing was written.
+        DONE; a key, or PLAIN: not done, but checked: operands that fit, no overlap; or DECLINED. Unless DONE nothing
+        was written.
     """
-    if not (
-        is_matrix(a_object, ndarray_type, descr, 2, False)
-        and is_matrix(b_object, ndarray_type, descr, 2, False)
-        and is_matrix(out_object, ndarray_type, descr, 2, True)
-    ):
+    a_ndim = plain_ndim(a_object, ndarray_type, descr, False)
+    b_ndim = plain_ndim(b_object, ndarray_type, descr, False)
+    least = 1 if op & VECTORS else 2
+    if min(a_ndim, b_ndim) < least or max(a_ndim, b_ndim) > 2:
         return DECLINED
-    a, b, out = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, out_object)
+    if plain_ndim(out_object, ndarray_type, descr, True) != a_ndim + b_ndim - 2:
+        return DECLINED
+    a, b, c = opened(kernel, a_object, b_object, out_object, op & ~EXCHANGE)
     (m, k), n = a.shape, b.shape[1]
-    if b.shape[0] != k or out.shape[0] != m or out.shape[1] != n or m * n * k == 0:
+    if b.shape[0] != k or c.shape[0] != m or c.shape[1] != n or m * n * k == 0:
         return DECLINED
-    if out.strides[1] != out.itemsize or (m > 1 and abs(out.strides[0]) < n * out.itemsize):
-        return DECLINED  # columns, or rows that overlap each other
-    if overlap(a, out) or overlap(b, out):
+    if overlaps_itself(c) or overlap(a, c) or overlap(b, c):
         return DECLINED
-    if m * n * k > work_limit or k > kc_max or b.strides[1] != b.itemsize:
+    terms = m * n * k
+    longest = max(m, n, k)
+    key = (((m << EXTENT_BITS) | n) << EXTENT_BITS) | k
+    turns = op & (TURN_A | TURN_B)
+    conj = op & CONJ_BOTH
+    # as plan.wants_swap has it
+    if m > 1 and (n == 1 or (c.strides[0] == c.itemsize and c.strides[1] != c.itemsize)):
+        a, b, c = b.T, a.T, c.T
+        turns |= EXCHANGE
+        conj = ((conj >> 1) | (conj << 1)) & CONJ_BOTH
+    by_rows = b.strides[1] == b.itemsize or b.shape[1] == 1
+    if by_rows and terms <= work_limit and k <= kc_max:
+        direct(kernel, "rows", kc_max, False, alpha, a, b, beta, c, conj)
+        return DONE
+    if longest >> EXTENT_BITS:
         return PLAIN
-    direct(kernel, "rows", kc_max, False, kernel.one, a, b, kernel.zero, out, 0)
-    return DONE
+    by_columns = b.strides[0] == b.itemsize or k == 1
+    access = 0 if by_rows else 1 if by_columns else 2
+    return (key << 5) | turns | access
 
 
-def _direct(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, conj):
-    """Run ``loops.direct`` on three checked 2-D arrays, on ``ways[0] * ways[1]`` threads; B has unit column stride."""
-    a, b, c = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, c_object)
+def _direct(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, op):
+    """Run ``loops.direct`` on three checked arrays, on ``ways[0] * ways[1]`` threads; B has unit column stride."""
+    a, b, c = opened(kernel, a_object, b_object, c_object, op)
+    conj = conjugated(op)
     m, n = c.shape
     ic_ways, jr_ways = ways
     for t in prange(ic_ways * jr_ways):
@@ -94,9 +147,10 @@ def _direct(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_obj
         direct(kernel, "rows", kc, rows_first, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
 
 
-def _columns(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, conj):
+def _columns(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, op):
     """Run ``loops.direct`` likewise where B has unit row stride."""
-    a, b, c = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, c_object)
+    a, b, c = opened(kernel, a_object, b_object, c_object, op)
+    conj = conjugated(op)
     m, n = c.shape
     ic_ways, jr_ways = ways
     for t in prange(ic_ways * jr_ways):
@@ -105,28 +159,28 @@ def _columns(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_ob
         direct(kernel, "columns", kc, rows_first, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
 
 
-def _stream(kernel, kc, step, threads, alpha, a_object, b_object, beta, c_object, conj, sums):
+def _stream(kernel, kc, step, threads, alpha, a_object, b_object, beta, c_object, op, sums):
     """Run ``loops.stream`` on three checked 2-D arrays, each of ``threads`` on its own columns and its own sums."""
-    a, b, c = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, c_object)
+    a, b, c = opened(kernel, a_object, b_object, c_object, op)
+    conj = conjugated(op)
     for t in prange(threads):
         j0, j1 = share(c.shape[1], kernel.nr, t, threads)
         stream(kernel, kc, step, alpha, a, b[:, j0:j1], beta, c[:, j0:j1], conj, sums[t])
 
 
-def _sweep(kernel, kc, step, threads, alpha, a_object, b_object, beta, c_object, conj, sums):
+def _sweep(kernel, kc, step, threads, alpha, a_object, b_object, beta, c_object, op, sums):
     """Run ``loops.sweep_rows`` likewise."""
-    a, b, c = open_matrix(kernel, a_object), open_matrix(kernel, b_object), open_matrix(kernel, c_object)
+    a, b, c = opened(kernel, a_object, b_object, c_object, op)
+    conj = conjugated(op)
     for t in prange(threads):
         j0, j1 = share(c.shape[1], kernel.lanes, t, threads)
         sweep_rows(kernel, kc, step, alpha, a, b[:, j0:j1], beta, c[:, j0:j1], conj, sums[t])
 
 
-def _packed(kernel, blocking, rows_first, ways, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack):
+def _packed(kernel, blocking, rows_first, ways, alpha, a_object, b_object, beta, c_object, op, a_pack, b_pack):
     """Run ``loops.five_loops`` on three checked 2-D arrays, on ``ways[0] * ways[1]`` threads."""
-    five_loops(
-        kernel, blocking, rows_first, ways, alpha, open_matrix(kernel, a_object), open_matrix(kernel, b_object),
-        beta, open_matrix(kernel, c_object), conj, a_pack, b_pack,
-    )  # fmt: skip
+    a, b, c = opened(kernel, a_object, b_object, c_object, op)
+    five_loops(kernel, blocking, rows_first, ways, alpha, a, b, beta, c, conjugated(op), a_pack, b_pack)
 
 
 def _batch_direct(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, conj):

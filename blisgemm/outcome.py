@@ -1,11 +1,37 @@
-"""What the compiled fast lane answers, as integers.
+"""What the compiled fast lane is asked and answers, as integers.
 
-Knows: the three words. Does not know: Numba, which ``api`` must not import before the first product. Called by
-``entry`` and ``api``.
+Knows: the words. Does not know: Numba, which ``api`` must not import before the first product. Called by
+``entry``, ``driver`` and ``api``.
+
+An answer above ``PLAIN`` is a key: everything about three checked operands that their plan depends on, in one
+integer (``read_key`` takes it apart)::
+
+    m, n, k of 19 bits each | EXCHANGE, TURN_B, TURN_A where ``op`` has them | access, 2 bits
 """
 
-__all__ = ["DECLINED", "DONE", "PLAIN"]
+__all__ = [
+    "ACCESSES", "CONJ_BOTH", "DECLINED", "DONE", "EXCHANGE", "EXTENT_BITS", "PLAIN", "TURN_A", "TURN_B", "VECTORS",
+    "read_key",
+]  # fmt: skip
 
 DECLINED = 0  # something that the general way must look at; nothing was written
 DONE = 1  # the product is in ``out``
-PLAIN = 2  # checked: plain matrices that fit and don't overlap; nothing was written
+PLAIN = 2  # checked: plain operands that fit and don't overlap, but too long for a key; nothing was written
+
+# What is done to the operands where they are opened: the bits of ``op``. The first two conjugate A and B.
+CONJ_BOTH = 3
+TURN_A = 4  # A is transposed
+TURN_B = 8
+EXCHANGE = 16  # then C' = B' A' is computed in place of C = A B
+VECTORS = 32  # 1-d operands are allowed: a row on the left, a column on the right
+
+EXTENT_BITS = 19
+ACCESSES = ("rows", "columns", "general")  # how B lies, as ``Plan.access`` says it
+
+
+def read_key(key: int) -> tuple[int, int, int, str, int]:
+    """Return (m, n, k, access, bits of ``op``) of a key."""
+    mask = (1 << EXTENT_BITS) - 1
+    extents = key >> 5
+    m, n, k = extents >> 2 * EXTENT_BITS, extents >> EXTENT_BITS & mask, extents & mask
+    return m, n, k, ACCESSES[key & 3], key & (TURN_A | TURN_B | EXCHANGE)

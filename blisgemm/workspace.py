@@ -9,26 +9,25 @@ Calls on several Python threads borrow different pieces. What is kept is bounded
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-__all__ = ["KEPT_BYTES", "borrow", "buffer_bytes", "free_workspace", "workspace_bytes"]
+__all__ = ["KEPT_BYTES", "Key", "Piece", "borrow", "buffer_bytes", "free_workspace", "give_back", "workspace_bytes"]
 
 PAGE_BYTES = 4096
 # Kept between calls at most: room for a few concurrent calls of the largest documented workspace.
 KEPT_BYTES = 256 * 1024 * 1024
 
-Key = tuple[tuple[int, ...], tuple[int, ...], "np.dtype[Any]"]
+# The shapes of the arrays that a call needs, and their dtype.
+Key = tuple[tuple[tuple[int, ...], ...], "np.dtype[Any]"]
 
 
-class _Piece:
-    """A page-aligned stretch of bytes, with the arrays that were last carved from it."""
+class Piece:
+    """A page-aligned stretch of bytes, with the ``arrays`` that were last carved from it."""
 
     def __init__(self, size: int) -> None:
         raw = np.empty(size + PAGE_BYTES, np.uint8)
@@ -36,21 +35,22 @@ class _Piece:
         self.bytes = raw[start : start + size]
         self.nbytes = size
         self.key: Key | None = None
-        self.arrays: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+        self.arrays: tuple[np.ndarray[Any, Any], ...] = ()
 
-    def carve(self, key: Key) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the two arrays of ``key`` = (a_shape, b_shape, dtype), each starting on a page."""
-        if self.key != key:
-            a_shape, b_shape, dtype = key
-            a_bytes, b_bytes = (math.prod(shape) * dtype.itemsize for shape in (a_shape, b_shape))
-            start = _pages(a_bytes)
-            a, b = self.bytes[:a_bytes].view(dtype), self.bytes[start : start + b_bytes].view(dtype)
-            self.arrays, self.key = (a.reshape(a_shape), b.reshape(b_shape)), key
-        return self.arrays
+    def carve(self, key: Key) -> None:
+        """Make the arrays of ``key``, each starting on a page."""
+        shapes, dtype = key
+        arrays, start = [], 0
+        for shape in shapes:
+            size = math.prod(shape) * dtype.itemsize
+            arrays.append(self.bytes[start : start + size].view(dtype).reshape(shape))
+            start += _pages(size)
+        self.arrays, self.key = tuple(arrays), key
 
 
 _lock = threading.Lock()
-_free: list[_Piece] = []
+_free: list[Piece] = []
+_kept_bytes = 0  # of the pieces in _free
 
 
 def _pages(count: int) -> int:
@@ -62,43 +62,74 @@ def buffer_bytes(a_bytes: int, b_bytes: int) -> int:
     return _pages(a_bytes) + _pages(b_bytes)
 
 
-@contextlib.contextmanager
-def borrow(
-    a_shape: tuple[int, ...], b_shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Lend two arrays of these shapes, each starting on a page. The contents are whatever was left there."""
-    key = (a_shape, b_shape, dtype)
+def borrow(key: Key) -> Piece:
+    """Lend a piece with the arrays of ``key``; ``give_back`` must follow. They hold whatever was left there.
+
+    A repeated call gets what the last one gave back, and allocates nothing.
+    """
+    global _kept_bytes
     with _lock:
-        piece = next((p for p in _free if p.key == key), None)
+        if _free:
+            piece = _free.pop()
+            if piece.key == key:
+                _kept_bytes -= piece.nbytes
+                return piece
+            _free.append(piece)
+    return _found(key) or _made(key)
+
+
+def _found(key: Key) -> Piece | None:
+    """Take a kept piece: one carved so, else the smallest that is large enough."""
+    global _kept_bytes
+    size = _size(key)
+    with _lock:
+        piece = next((p for p in reversed(_free) if p.key == key), None)
         if piece is None:
-            size = buffer_bytes(*(math.prod(shape) * dtype.itemsize for shape in (a_shape, b_shape)))
             fitting = [p for p in _free if p.nbytes >= size]
             if fitting:
                 piece = min(fitting, key=lambda p: p.nbytes)
             elif _free:  # too small for this call: let it go rather than hold both
-                _free.pop()
-        if piece is not None:
-            _free.remove(piece)
-    if piece is None:
-        piece = _Piece(size)
-    try:
-        yield piece.carve(key)
-    finally:
-        with _lock:
-            if piece.nbytes + sum(p.nbytes for p in _free) <= KEPT_BYTES:
-                _free.append(piece)
+                _kept_bytes -= _free.pop().nbytes
+        if piece is None:
+            return None
+        _free.remove(piece)
+        _kept_bytes -= piece.nbytes
+    if piece.key != key:
+        piece.carve(key)
+    return piece
+
+
+def _made(key: Key) -> Piece:
+    piece = Piece(_size(key))
+    piece.carve(key)
+    return piece
+
+
+def _size(key: Key) -> int:
+    shapes, dtype = key
+    return sum(_pages(math.prod(shape) * dtype.itemsize) for shape in shapes)
+
+
+def give_back(piece: Piece) -> None:
+    """Keep what ``borrow`` lent for the next calls, if there is room."""
+    global _kept_bytes
+    with _lock:
+        if piece.nbytes + _kept_bytes <= KEPT_BYTES:
+            _free.append(piece)
+            _kept_bytes += piece.nbytes
 
 
 def workspace_bytes() -> int:
     """Return how many bytes are kept for the next calls (those in use right now not counted)."""
     with _lock:
-        return sum(p.nbytes for p in _free)
+        return _kept_bytes
 
 
 def free_workspace() -> int:
     """Free the buffers that are kept for the next calls; return how many bytes that were."""
+    global _kept_bytes
     with _lock:
-        size = sum(p.nbytes for p in _free)
+        size, _kept_bytes = _kept_bytes, 0
         _free.clear()
     return size
 

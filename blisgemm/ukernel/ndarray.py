@@ -25,7 +25,7 @@ from numba.np.arrayobj import populate_array
 
 from .vec import I1, I32, I64, PTR, at
 
-__all__ = ["PyObject", "address", "is_matrix", "layout_is_as_expected", "open_matrix", "open_stack"]
+__all__ = ["PyObject", "address", "layout_is_as_expected", "ndim_of", "open_matrix", "open_stack", "plain_ndim"]
 
 _HEADER = object.__basicsize__
 _TYPE, _DATA, _ND, _DIMS, _STRIDES, _DESCR, _FLAGS = -8, 0, 8, 16, 24, 40, 48  # bytes after the header
@@ -51,25 +51,38 @@ def _field(builder: ir.IRBuilder, obj: ir.Value, offset: int, typ: ir.Type) -> i
 
 
 @intrinsic
-def is_matrix(typing_context, obj, ndarray_type, descr, ndim, writeable):  # type: ignore[no-untyped-def]
-    """Whether ``obj`` is exactly an ndarray with that dtype object and ndim (and may be written, if asked)."""
+def plain_ndim(typing_context, obj, ndarray_type, descr, writeable):  # type: ignore[no-untyped-def]
+    """Return the number of dimensions if ``obj`` is exactly an ndarray with that dtype object, else -1.
+
+    ``writeable``: also -1 unless it may be written.
+    """
     if ndarray_type is not PyObject or obj is not PyObject or descr is not PyObject:
         return None
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        obj, ndarray_type, descr, ndim, writeable = args
+        obj, ndarray_type, descr, writeable = args
         is_array = builder.icmp_unsigned("==", _field(builder, obj, _TYPE, PTR), ndarray_type)
-        result = builder.alloca(I1)
-        builder.store(I1(0), result)
+        result = builder.alloca(I64)
+        builder.store(I64(-1), result)
         with builder.if_then(is_array):  # the other fields exist only then
             same_dtype = builder.icmp_unsigned("==", _field(builder, obj, _DESCR, PTR), descr)
-            same_ndim = builder.icmp_signed("==", _field(builder, obj, _ND, I32), builder.trunc(ndim, I32))
             flags = builder.and_(_field(builder, obj, _FLAGS, I32), I32(_WRITEABLE))
             may_write = builder.or_(builder.icmp_signed("!=", flags, I32(0)), builder.not_(_as_bit(builder, writeable)))
-            builder.store(builder.and_(builder.and_(same_dtype, same_ndim), may_write), result)
+            ndim = builder.sext(_field(builder, obj, _ND, I32), I64)
+            builder.store(builder.select(builder.and_(same_dtype, may_write), ndim, I64(-1)), result)
         return builder.load(result)
 
-    return types.boolean(obj, ndarray_type, descr, types.intp, types.boolean), codegen
+    return types.intp(obj, ndarray_type, descr, types.boolean), codegen
+
+
+@intrinsic
+def ndim_of(typing_context, obj):  # type: ignore[no-untyped-def]
+    """Return the number of dimensions of an ndarray object."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.sext(_field(builder, args[0], _ND, I32), I64)
+
+    return types.intp(obj), codegen
 
 
 def _as_bit(builder: Any, value: Any) -> Any:
@@ -86,14 +99,25 @@ def _open(kernel, obj, ndim):  # type: ignore[no-untyped-def]
         array = context.make_array(array_type)(context, builder)
         dims, strides = _field(builder, obj, _DIMS, PTR), _field(builder, obj, _STRIDES, PTR)
 
-        def values(base: ir.Value) -> list[ir.Value]:
-            return [builder.load(at(builder, base, 8 * axis), typ=I64) for axis in range(ndim)]
+        def values(base: ir.Value, missing: int) -> list[ir.Value]:
+            if ndim != 2:
+                return [builder.load(at(builder, base, 8 * axis), typ=I64) for axis in range(ndim)]
+            # a vector is a row: its only axis is the last
+            present = builder.sext(_field(builder, obj, _ND, I32), I64)
+            absent = builder.alloca(I64)
+            builder.store(I64(missing), absent)
+            last = builder.gep(base, [builder.sub(present, I64(1))], source_etype=I64)
+            places = [
+                builder.select(builder.icmp_signed("==", present, I64(2)), base, absent),
+                builder.select(builder.icmp_signed("==", present, I64(0)), absent, last),
+            ]
+            return [builder.load(place, typ=I64) for place in places]
 
         populate_array(
             array,
             data=builder.bitcast(_field(builder, obj, _DATA, PTR), context.get_data_type(dtype).as_pointer()),
-            shape=values(dims),
-            strides=values(strides),
+            shape=values(dims, 1),
+            strides=values(strides, 0),
             itemsize=context.get_constant(types.intp, kernel.spec.itemsize),
             meminfo=None,
         )
@@ -104,7 +128,10 @@ def _open(kernel, obj, ndim):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def open_matrix(typing_context, kernel, obj):  # type: ignore[no-untyped-def]
-    """View a 2-D ndarray object of the kernel's dtype as a Numba array; takes no reference."""
+    """View an ndarray object of the kernel's dtype, of at most 2 dimensions, as a 2-D Numba array.
+
+    A vector is one row, a scalar 1 x 1. Takes no reference.
+    """
     return _open(kernel, obj, 2)
 
 
