@@ -71,6 +71,11 @@ def run(plan: Plan, operands: Operands) -> Array:
                 f"plan: expected a plan whose path fits these operands; got the {plan.path} path by {plan.access} of "
                 f"{'op(A) transposed' if swapped else 'op(B)'}, which don't have unit stride"
             )
+    if plan.path in ("stream", "sweep") and plan.swapped != swapped:  # its buffer holds the sums of other rows
+        raise BlisgemmValueError(
+            f"plan: expected one for C {'by columns' if swapped else 'by rows'}; got one for C "
+            f"{'by columns' if plan.swapped else 'by rows'}, whose {plan.path} path has other rows"
+        )
     if operands.source is not None:
         np.copyto(target, operands.source, casting="unsafe")  # checked against the caller's rule before
     if plan.path == "scale":

@@ -112,8 +112,11 @@ class Plan:
         for name in ("ic_ways", "jr_ways", "batch_ways"):
             if getattr(self, name) < 1:
                 raise BlisgemmValueError(f"{name}: expected at least 1; got {getattr(self, name)}")
-        if self.kernel is not None and self.blocking is not None and self.path == "packed":
-            _check_blocking((self.blocking.mc, self.blocking.nc, self.blocking.kc), self.kernel)
+        if self.kernel is not None and self.blocking is not None:
+            if self.path == "packed":
+                _check_blocking((self.blocking.mc, self.blocking.nc, self.blocking.kc), self.kernel)
+            else:
+                _check_steps(self.blocking, self.step, self.kernel, self.path)
 
     @property
     def threads(self) -> int:
@@ -149,9 +152,10 @@ class Plan:
         kernel, blocking = self.kernel, self.blocking
         if kernel is None or blocking is None or self.path not in ("sweep", "stream"):
             return (0,)
+        rows = self.n if self.swapped else self.m
         if self.path == "sweep":
-            return self.threads, blocking.mc, blocking.nc * kernel.chains
-        return self.threads, blocking.nc // kernel.nr, -(-blocking.mc // kernel.mr), kernel.sums
+            return self.threads, rows, blocking.nc * kernel.chains
+        return self.threads, blocking.nc // kernel.nr, -(-rows // kernel.mr), kernel.sums
 
     @property
     def workspace_bytes(self) -> int:
@@ -316,6 +320,17 @@ def _check_blocking(blocking: Any, kernel: KernelSpec) -> tuple[int, int, int]:
             f"kc >= 1; got {blocking!r}"
         )
     return mc, nc, kc
+
+
+def _check_steps(blocking: Blocking, step: int, kernel: KernelSpec, path: str) -> None:
+    """Raise unless the loops of a path without packing advance."""
+    if blocking.kc < 1:
+        raise BlisgemmValueError(f"blocking: expected kc >= 1; got {blocking.kc}")
+    width = kernel.lanes if path == "sweep" else kernel.nr
+    if path in ("sweep", "stream") and (step < 1 or blocking.nc < 1 or blocking.nc % width):
+        raise BlisgemmValueError(
+            f"step, nc: expected step >= 1 and nc a positive multiple of {width}; got {step}, {blocking.nc}"
+        )
 
 
 @lru_cache(maxsize=4096)
