@@ -19,14 +19,15 @@ Source: Goto and van de Geijn, TOMS 34(3), 2008; Low, Igual, Smith and Quintana-
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from .errors import BlisgemmValueError
 from .machine.facts import Cache, Machine
 from .ukernel.spec import KernelSpec
 
 __all__ = ["KC_MAX", "PANEL_BYTES_MAX", "Blocking", "Footprint", "LowAnswer", "choose_blocking", "even_mc",
-           "even_nc", "footprints", "kc_for", "low_et_al"]  # fmt: skip
+           "even_nc", "footprints", "kc_for", "low_et_al", "pack_together", "tiles_for"]  # fmt: skip
 
 # Elements of k in one block, at most; multiples of KC_STEP. Between BLIS's 256 (haswell) and 640 (altra).
 # Source: bench/kc.py on Zen 4 (AVX-512 and AVX2 kernels) and Emerald Rapids, 2026-11-29: of 256, 384, 512
@@ -42,6 +43,10 @@ KC_STEP = 8
 # is 47 % of 1 MiB. On Zen 4 (1 MiB) shares of 18 to 97 % all lay within 3 % (f32_8x48_avx512; [1]).
 A_SHARE = (2, 3)
 
+# The same where all of B fits in half of L2. Source: n = 512 on Emerald Rapids, 2026-11-30, times NumPy's speed with mc =
+# 120, 240 and 512: f32 0.98 0.95 0.91, f64 1.01 1.00 0.91; level on Zen 3 (n = 256).
+A_BESIDE_B = (1, 8)
+
 # The panel of B takes at most half of the threads' part of L3; the rest is for A on its way to L2 and
 # for C. Source: BLIS config/haswell f32: 4080*256*4 is 50 % of 8 MiB.
 B_SHARE = (1, 2)
@@ -54,6 +59,9 @@ NC_MIN = 1024
 
 # Columns of the panel of B where there is no third level to fit. Source: BLIS config/haswell nc.
 NC_NO_L3 = 4080
+
+# How the work of several threads is cut: see ``tiles_for``.
+TILES_PER_THREAD, TILE_LEAST = 8, (12, 4)
 
 # The workspace of a panel of B stays bounded where L3 is very large. Source: our choice; with kc = 512 in
 # f32 it is 16384 columns, 16 times what NC_MIN asks for.
@@ -82,13 +90,23 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Blocking:
-    """The cache blocks of one product. Units: mc, nc, kc in elements; mc % mr == nc % nr == 0."""
+    """The cache blocks of one product. Units: elements; mc % mr == ma % mr == nc % nr == nt % nr == 0.
+
+    ``nt``: columns that a tile of mc rows takes of the panel; ``ma``: rows of A that are packed together. 0 stands
+    for nc and for mc: one thread packs a block at a time and multiplies it by the whole panel.
+    """
 
     mc: int
     nc: int
     kc: int
     footprints: tuple[Footprint, ...]
     reasons: tuple[str, ...]
+    nt: int = 0
+    ma: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nt", self.nt or self.nc)
+        object.__setattr__(self, "ma", self.ma or self.mc)
 
 
 @dataclass(frozen=True)
@@ -130,9 +148,7 @@ def kc_for(dtype: str, k: int) -> int:
     return max(k, 1) if k <= kc_max else _ceil_div(_even_step(k, kc_max), KC_STEP) * KC_STEP
 
 
-def choose_blocking(
-    machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, ic_ways: int = 1, jr_ways: int = 1
-) -> Blocking:
+def choose_blocking(machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, threads: int = 1) -> Blocking:
     """Choose mc, nc and kc for one product, with footprints and reasons.
 
     kc is ``kc_for``. mc: the block of A takes the ways of L2 that the micro-panel of B and C leave, at most
@@ -143,8 +159,7 @@ def choose_blocking(
     Args:
         machine, kernel: the facts; the kernel need not be of the machine's own vector set.
         m, n, k: extents, >= 0.
-        ic_ways, jr_ways: threads over rows and over columns, >= 1; each packs its own block of A, all
-            share the panel of B.
+        threads: how many share the panel of B, >= 1 (``tiles_for`` then divides the work).
 
     Raises:
         BlisgemmValueError: an extent is negative or a number of ways is below 1.
@@ -160,29 +175,52 @@ def choose_blocking(
         >>> print(chosen.reasons[1])
         mc = 168: two thirds of L2 hold 168 rows of A; 24 blocks (the last 136) of 4000 rows
     """
-    for name, value, least in (("m", m, 0), ("n", n, 0), ("ic_ways", ic_ways, 1), ("jr_ways", jr_ways, 1)):
+    for name, value, least in (("m", m, 0), ("n", n, 0), ("threads", threads, 1)):
         if value < least:
             raise BlisgemmValueError(f"{name}: expected {name} >= {least}; got {value}")
-    kc, threads = kc_for(kernel.acc_dtype, k), ic_ways * jr_ways
-    mc, why_mc = _choose_mc(machine.l2, kernel, kc, m, ic_ways)
-    nc, why_nc = _choose_nc(machine.l3, kernel, kc, n, jr_ways, threads)
+    kc = kc_for(kernel.acc_dtype, k)
+    mc, why_mc = _choose_mc(machine.l2, kernel, kc, m, n)
+    nc, why_nc = _choose_nc(machine.l3, kernel, kc, n, threads)
     sizes = footprints(machine, kernel, mc, nc, kc, threads)
     rule = f"at most {KC_MAX[kernel.acc_dtype]} for {kernel.acc_dtype}, whatever the machine: the same bits"
     why_kc = f"kc = {kc}: {rule}; {_blocks(k, kc)} of k = {k}"
     return Blocking(mc, nc, kc, sizes, (why_kc, why_mc, why_nc, _say_l1(kernel, sizes[1])))
 
 
-def even_mc(kernel: KernelSpec, m: int, ic_ways: int, most: int) -> int:
-    """Return the mc of at most ``most`` rows (one micro-panel at least) that is even over one thread's rows."""
-    share = _ceil_div(max(1, _ceil_div(m, kernel.mr)), ic_ways)  # micro-panels per thread, as in loops.share
-    return _even_step(share, max(1, most // kernel.mr)) * kernel.mr
+def even_mc(kernel: KernelSpec, m: int, most: int) -> int:
+    """Return the mc of at most ``most`` rows (one micro-panel at least) that is even over the rows."""
+    return _even_step(max(1, _ceil_div(m, kernel.mr)), max(1, most // kernel.mr)) * kernel.mr
 
 
-def even_nc(kernel: KernelSpec, n: int, jr_ways: int, most: int) -> int:
-    """Return the nc of at most ``most`` columns (one micro-panel at least) that is even over n and the ways of jr."""
-    limit, panels = max(1, most // kernel.nr), max(1, _ceil_div(n, kernel.nr))
-    unit = jr_ways if panels > limit >= jr_ways else 1  # so that no thread waits for another in a full panel
-    return min(panels, _even_step(_ceil_div(panels, unit), limit // unit) * unit) * kernel.nr
+def even_nc(kernel: KernelSpec, n: int, most: int) -> int:
+    """Return the nc of at most ``most`` columns (one micro-panel at least) that is even over the columns."""
+    return _even_step(max(1, _ceil_div(n, kernel.nr)), max(1, most // kernel.nr)) * kernel.nr
+
+
+def tiles_for(kernel: KernelSpec, chosen: Blocking, m: int, n: int, threads: int) -> Blocking:
+    """Divide a blocking among threads: tiles of mc x nt that each takes when it is free, of rows packed together.
+
+    About ``TILES_PER_THREAD`` each, so that a slow core delays the others little, but none below ``TILE_LEAST``
+    micro-panels, whose panels would be fetched too often.
+
+    Source: f32 on 16 cores of an Emerald Rapids VM, 2026-11-30, GFLOP/s with ic x jr ways of fixed shares and with
+    tiles of 96x192, 192x384, 480x768: n = 1000 619, 878 711 292; 2000 785, 1278 1272 725; 4000 870, 1425 1482
+    1204; 8000 896, 1447 1443 1631 (OpenBLAS 672 882 909 935).
+    """
+    nc_cur = min(chosen.nc, n)
+    area = m * nc_cur / (threads * TILES_PER_THREAD)
+    rows = max(TILE_LEAST[0] * kernel.mr, round(math.sqrt(area / 2)))
+    mc = even_mc(kernel, m, min(chosen.mc, rows))
+    nt = even_nc(kernel, nc_cur, max(TILE_LEAST[1] * kernel.nr, round(area / mc)))
+    tiles = _ceil_div(m, mc) * _ceil_div(nc_cur, nt)
+    why = f"tiles of {mc} x {nt}: {tiles} for {threads} threads, who take one whenever they are free"
+    return pack_together(kernel, replace(chosen, mc=mc, nt=nt, reasons=(*chosen.reasons, why)), m)
+
+
+def pack_together(kernel: KernelSpec, chosen: Blocking, m: int) -> Blocking:
+    """Let all rows of A be packed together, or as many whole blocks as ``PANEL_BYTES_MAX`` holds."""
+    blocks = max(1, PANEL_BYTES_MAX // (chosen.kc * kernel.itemsize * chosen.mc))
+    return replace(chosen, ma=chosen.mc * min(blocks, _ceil_div(m, chosen.mc)))
 
 
 def footprints(
@@ -231,32 +269,34 @@ def low_et_al(machine: Machine, kernel: KernelSpec) -> LowAnswer:
     return LowAnswer(kc, mc, nc, text)
 
 
-def _choose_mc(l2: Cache, kernel: KernelSpec, kc: int, m: int, ic_ways: int) -> tuple[int, str]:
-    """Return mc and why: L2 counted in ways, then even over the rows of one thread.
+def _choose_mc(l2: Cache, kernel: KernelSpec, kc: int, m: int, n: int) -> tuple[int, str]:
+    """Return mc and why: L2 counted in ways, then even over the rows.
 
     Between two uses of a line of the block of A there pass all of A, one micro-panel of B and one column
     strip of C (mc x nr): in an LRU cache all three together must not exceed the ways. Cores that share
-    an L2 each have their own three, so the ways are counted for all of them and then divided.
+    an L2 each have their own three, so the ways are counted for all of them and then divided. Where L2 can
+    keep the whole panel of B besides, A takes no more than ``A_BESIDE_B`` of it.
     """
     way_bytes = l2.way_bytes // l2.cores  # this core's part of one way
     ways_b = min(_ceil_div(kc * kernel.nr * kernel.itemsize, way_bytes), max(1, l2.ways - 2))
     left = max(2, l2.ways - ways_b) * way_bytes  # for A and C
-    a_bytes, why = min(
+    choices = [
         (l2.size_bytes * A_SHARE[0] // (A_SHARE[1] * l2.cores), "two thirds of L2 hold"),
         (left - way_bytes, f"of {l2.ways} L2 ways B takes {ways_b} and C 1; the others hold"),
         (left * kc // (kc + kernel.nr), f"of {l2.ways} L2 ways B takes {ways_b}; beside C, the others hold"),
-    )
+    ]
+    if 2 * kc * n * kernel.itemsize * l2.cores <= l2.size_bytes:
+        room = l2.size_bytes * A_BESIDE_B[0] // (A_BESIDE_B[1] * l2.cores)
+        choices.append((room, "beside all of B, an eighth of L2 holds"))
+    a_bytes, why = min(choices)
     limit = max(1, a_bytes // (kc * kernel.itemsize * kernel.mr))
-    share = _ceil_div(max(1, _ceil_div(m, kernel.mr)), ic_ways)  # micro-panels per thread, as in loops.share
-    mc = even_mc(kernel, m, ic_ways, limit * kernel.mr)
-    rows = min(m, share * kernel.mr)
+    mc = even_mc(kernel, m, limit * kernel.mr)
     shared = f" for each of {l2.cores} cores" if l2.cores > 1 else ""
-    of = f"one thread's {rows} of {m} rows" if ic_ways > 1 else f"{m} rows"
-    return mc, f"mc = {mc}: {why} {limit * kernel.mr} rows of A{shared}; {_blocks(rows, mc)} of {of}"
+    return mc, f"mc = {mc}: {why} {limit * kernel.mr} rows of A{shared}; {_blocks(m, mc)} of {m} rows"
 
 
-def _choose_nc(l3: Cache | None, kernel: KernelSpec, kc: int, n: int, jr_ways: int, threads: int) -> tuple[int, str]:
-    """Return nc and why: the threads' part of L3, then even over n and over the ways of jr.
+def _choose_nc(l3: Cache | None, kernel: KernelSpec, kc: int, n: int, threads: int) -> tuple[int, str]:
+    """Return nc and why: the threads' part of L3, then even over n.
 
     The panel is read once per block of A, so each element of B that comes from L3 (or memory) feeds mc
     multiply-adds: a panel that outgrows L3 costs little, one that is too narrow packs A again and again.
@@ -273,7 +313,7 @@ def _choose_nc(l3: Cache | None, kernel: KernelSpec, kc: int, n: int, jr_ways: i
     if limit * column_bytes > PANEL_BYTES_MAX:
         limit = PANEL_BYTES_MAX // column_bytes
         why = f"the panel of B is bounded to {_size(PANEL_BYTES_MAX)}, {limit} columns"
-    nc = even_nc(kernel, n, jr_ways, limit)
+    nc = even_nc(kernel, n, limit)
     return nc, f"nc = {nc}: {why}; {_blocks(n, nc)} of {n} columns"
 
 

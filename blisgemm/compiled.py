@@ -46,14 +46,14 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
     if name.startswith("run_batch_direct"):
         return (k, i, i, *product)
     real = numpy_support.from_dtype(real_dtype(kernel))
-    blocking, blocks, panel = types.UniTuple(i, 3), types.Array(real, 3, "C"), types.Array(real, 2, "C")
+    blocking, blocks, panels = types.UniTuple(i, 4), types.Array(real, 3, "C"), types.Array(real, 2, "C")
     if name.startswith("run_stream"):
         return (k, i, i, i, *product, types.Array(real, 4, "C"))
     if name.startswith("run_sweep"):
         return (k, i, i, i, *product, types.Array(real, 3, "C"))
     if name.startswith("run_batch_packed"):
         return (k, blocking, types.boolean, i, *product, blocks, blocks)
-    return (k, blocking, types.boolean, types.UniTuple(i, 2), *product, blocks, panel)
+    return (k, blocking, types.boolean, i, *product, panels, panels)
 
 
 @cache

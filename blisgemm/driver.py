@@ -207,9 +207,9 @@ def _entry(plan: Plan, of_stack: bool) -> tuple[str, tuple[Any, ...], tuple[tupl
         return name, (kernel, blocking.kc, plan.rows_first, ways), ()
     if plan.path in ("stream", "sweep"):
         return f"run_{plan.path}", (kernel, blocking.kc, plan.step, plan.jr_ways), (plan.sums_shape,)
-    head = (kernel, (blocking.mc, blocking.nc, blocking.kc), plan.rows_first, ways)
+    threads = plan.batch_ways if of_stack else plan.threads
+    head = (kernel, (blocking.mc, blocking.nc, blocking.kc, blocking.nt), plan.rows_first, threads)
     a_shape, b_shape = plan.packed_shapes
     if not of_stack:
         return "run_packed", head, (a_shape, b_shape)
-    panels, length = b_shape
-    return "run_batch_packed", head, (a_shape, (plan.batch_ways, panels // plan.batch_ways, length))
+    return "run_batch_packed", head, ((plan.batch_ways, *a_shape), (plan.batch_ways, *b_shape))

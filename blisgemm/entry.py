@@ -12,7 +12,7 @@ from numba import njit, prange
 
 from .loops import direct, five_loops, share, stream, sweep_rows
 from .outcome import CONJ_BOTH, DECLINED, DONE, EXCHANGE, EXTENT_BITS, PLAIN, TURN_A, TURN_B, VECTORS
-from .ukernel.bind import inlined
+from .ukernel.bind import inlined, new_counter
 from .ukernel.ndarray import address, ndim_of, open_matrix, open_stack, plain_ndim
 
 __all__ = [
@@ -177,10 +177,12 @@ def _sweep(kernel, kc, step, threads, alpha, a_object, b_object, beta, c_object,
         sweep_rows(kernel, kc, step, alpha, a, b[:, j0:j1], beta, c[:, j0:j1], conj, sums[t])
 
 
-def _packed(kernel, blocking, rows_first, ways, alpha, a_object, b_object, beta, c_object, op, a_pack, b_pack):
-    """Run ``loops.five_loops`` on three checked 2-D arrays, on ``ways[0] * ways[1]`` threads."""
-    a, b, c = opened(kernel, a_object, b_object, c_object, op)
-    five_loops(kernel, blocking, rows_first, ways, alpha, a, b, beta, c, conjugated(op), a_pack, b_pack)
+def _packed(kernel, blocking, rows_first, threads, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack):
+    """Run ``loops.five_loops`` on three checked 2-D arrays."""
+    five_loops(
+        kernel, blocking, rows_first, threads, alpha, open_matrix(kernel, a_object), open_matrix(kernel, b_object),
+        beta, open_matrix(kernel, c_object), conj, a_pack, b_pack, new_counter(),
+    )  # fmt: skip
 
 
 def _batch_direct(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, conj):
@@ -199,8 +201,8 @@ def _batch_packed(kernel, blocking, rows_first, parts, alpha, a_object, b_object
     for t in prange(parts):
         for item in range(items * t // parts, items * (t + 1) // parts):
             five_loops(
-                kernel, blocking, rows_first, (1, 1), alpha, a[item], b[item], beta, c[item], conj,
-                a_pack[t : t + 1], b_pack[t],
+                kernel, blocking, rows_first, 1, alpha, a[item], b[item], beta, c[item], conj,
+                a_pack[t], b_pack[t], new_counter(),
             )  # fmt: skip
 
 

@@ -24,7 +24,10 @@ Source: Goto and van de Geijn, TOMS 34(3), 2008; Van Zee and van de Geijn, TOMS 
 from numba import prange
 
 from .pack import pack_a, pack_b
-from .ukernel.bind import inlined, microkernel, microkernel_part, sweep
+from .ukernel.bind import inlined, microkernel, microkernel_part, sweep, take_number
+
+# Micro-panels in one piece of packing: four of B are read side by side (ukernel.packer).
+PIECE = 4
 
 __all__ = ["direct", "five_loops", "macrokernel", "share", "stream", "sweep_rows"]
 
@@ -62,41 +65,74 @@ def macrokernel(kernel, rows_first, alpha, a_pack, b_pack, beta, c, kc_cur, conj
 
 
 @inlined
-def five_loops(kernel, blocking, rows_first, ways, alpha, a, b, beta, c, conj, a_pack, b_pack):
+def pack_both(kernel, a_block, b_panel, a_pack, b_pack, counter):
+    """Pack pieces of a block of A and of a panel of B, as long as there are any; several threads may do so at once.
+
+    ``counter[0]``, zero before, numbers the pieces: each is PIECE micro-panels, taken by whoever is free.
+    """
+    a_pieces = ceil_div(a_block.shape[0], PIECE * kernel.mr)
+    b_pieces = ceil_div(b_panel.shape[1], PIECE * kernel.nr)
+    piece = take_number(counter)
+    while piece < b_pieces + a_pieces:
+        if piece < b_pieces:
+            j0, j1 = piece * PIECE * kernel.nr, min(b_panel.shape[1], (piece + 1) * PIECE * kernel.nr)
+            pack_b(kernel, b_panel[:, j0:j1], b_pack[j0 // kernel.nr :])
+        else:
+            i0 = (piece - b_pieces) * PIECE * kernel.mr
+            i1 = min(a_block.shape[0], i0 + PIECE * kernel.mr)
+            pack_a(kernel, a_block[i0:i1], a_pack[i0 // kernel.mr :])
+        piece = take_number(counter)
+
+
+@inlined
+def five_loops(kernel, blocking, rows_first, threads, alpha, a, b, beta, c, conj, a_pack, b_pack, counter):
     """Compute ``c := alpha * op(a) * op(b) + beta * c`` by packed blocks; op is conjugation or nothing.
+
+    One thread packs mc rows of A at a time and multiplies them by the whole panel of B. Several pack as many rows as
+    ``a_pack`` holds, all together, and then take tiles of mc x nt of C, each whoever is free: cores are never equally
+    fast, and with a fixed share each the slowest would set the pace.
 
     Args:
         kernel: the KernelSpec.
-        blocking: (mc, nc, kc), multiples of mr, of nr, and any.
+        blocking: (mc, nc, kc, nt), multiples of mr, of nr, any, and of nr.
         rows_first: as ``macrokernel`` takes it.
-        ways: (ic_ways, jr_ways): threads over rows and over columns of each panel.
+        threads: how many.
         alpha, beta, conj: as ``microkernel`` takes them.
         a, b, c: m x k, k x n, m x n, any strides.
-        a_pack: (threads, mc / mr, kc * mr * planes) reals, a block of A per thread.
-        b_pack: (nc / nr, kc * nr * planes) reals, the panel of B that all share.
+        a_pack: (rows / mr, kc * mr * planes) reals, blocks of A: a multiple of mc rows, or all.
+        b_pack: (nc / nr, kc * nr * planes) reals, the panel of B.
+        counter: one integer for the threads to take numbers from.
     """
     (m, k), n = a.shape, b.shape[1]
-    mc, nc, kc = blocking
-    ic_ways, jr_ways = ways
-    threads = ic_ways * jr_ways
+    mc, nc, kc, nt = blocking
+    ma = a_pack.shape[0] * kernel.mr
     for jc in range(0, n, nc):  # 5th loop: columns of C and B
         nc_cur = min(nc, n - jc)
         for pc in range(0, k, kc):  # 4th loop: the summed dimension, in order
             kc_cur = min(kc, k - pc)
             beta_pc = beta if pc == 0 else kernel.one  # later blocks add to what the first left
-            for t in prange(threads):  # the panel of B is packed by all, into L3
-                j0, j1 = share(nc_cur, kernel.nr, t, threads)
-                pack_b(kernel, b[pc : pc + kc_cur, jc + j0 : jc + j1], b_pack[j0 // kernel.nr :])
-            for t in prange(threads):
-                i0, i1 = share(m, kernel.mr, t // jr_ways, ic_ways)
-                j0, j1 = share(nc_cur, kernel.nr, t % jr_ways, jr_ways)
-                for ic in range(i0, i1, mc):  # 3rd loop: rows of C and A
-                    mc_cur = min(mc, i1 - ic)
-                    pack_a(kernel, a[ic : ic + mc_cur, pc : pc + kc_cur], a_pack[t])  # the block of A, into L2
-                    c_block = c[ic : ic + mc_cur, jc + j0 : jc + j1]
-                    macrokernel(
-                        kernel, rows_first, alpha, a_pack[t], b_pack[j0 // kernel.nr :], beta_pc, c_block, kc_cur, conj
-                    )
+            for ia in range(0, m, ma):  # 3rd loop: rows of C and A, packed together
+                ma_cur = min(ma, m - ia)
+                columns_left = nc_cur if ia == 0 else 0  # the panel of B is packed once
+                counter[0] = 0
+                for _ in prange(threads):
+                    pack_both(
+                        kernel, a[ia : ia + ma_cur, pc : pc + kc_cur], b[pc : pc + kc_cur, jc : jc + columns_left],
+                        a_pack, b_pack, counter,
+                    )  # fmt: skip
+                counter[0] = 0
+                tile_rows, tile_columns = ceil_div(ma_cur, mc), ceil_div(nc_cur, nt)
+                for _ in prange(threads):
+                    tile = take_number(counter)
+                    while tile < tile_rows * tile_columns:
+                        ic, jt = tile % tile_rows * mc, tile // tile_rows * nt
+                        mc_cur, nt_cur = min(mc, ma_cur - ic), min(nt, nc_cur - jt)
+                        c_tile = c[ia + ic : ia + ic + mc_cur, jc + jt : jc + jt + nt_cur]
+                        macrokernel(
+                            kernel, rows_first, alpha, a_pack[ic // kernel.mr :], b_pack[jt // kernel.nr :], beta_pc,
+                            c_tile, kc_cur, conj,
+                        )  # fmt: skip
+                        tile = take_number(counter)
 
 
 @inlined

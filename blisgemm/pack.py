@@ -11,7 +11,7 @@ does not fill a micro-panel is padded with zeros, whose sums never reach C. Pack
     panel of B (kc x nc)  ->  b_pack[nc/nr]  of  kc * nr  elements    kept in L3
 """
 
-from .ukernel.bind import inlined, pack_micro_panel
+from .ukernel.bind import inlined, pack_micro_panels
 
 __all__ = ["pack_a", "pack_b"]
 
@@ -19,16 +19,10 @@ __all__ = ["pack_a", "pack_b"]
 @inlined
 def pack_a(kernel, a_block, a_pack):
     """Pack mc_cur x kc_cur of A into micro-panels of mr rows."""
-    mc_cur, kc_cur = a_block.shape
-    for ir in range(0, mc_cur, kernel.mr):
-        rows = min(kernel.mr, mc_cur - ir)
-        pack_micro_panel(kernel, "mr", rows, kc_cur, a_block[ir:], a_pack[ir // kernel.mr])
+    pack_micro_panels(kernel, "mr", a_block, a_pack)
 
 
 @inlined
 def pack_b(kernel, b_block, b_pack):
     """Pack kc_cur x nc_cur of B into micro-panels of nr columns."""
-    kc_cur, nc_cur = b_block.shape
-    for jr in range(0, nc_cur, kernel.nr):
-        columns = min(kernel.nr, nc_cur - jr)
-        pack_micro_panel(kernel, "nr", columns, kc_cur, b_block.T[jr:], b_pack[jr // kernel.nr])
+    pack_micro_panels(kernel, "nr", b_block.T, b_pack)

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .blocking import KC_MAX, Blocking, choose_blocking, footprints, kc_for, low_et_al
+from .blocking import (
+    KC_MAX,
+    Blocking,
+    choose_blocking,
+    footprints,
+    kc_for,
+    low_et_al,
+    pack_together,
+    tiles_for,
+)
 from .errors import BlisgemmTypeError, BlisgemmValueError, OverrideError
 from .machine import current, host_isas
 from .machine.facts import Machine
@@ -135,15 +144,15 @@ class Plan:
         return "NumPy's own" if self.path == "numpy" else "exact"
 
     @cached_property
-    def packed_shapes(self) -> tuple[tuple[int, int, int], tuple[int, int]]:
-        """Shapes, in reals, of the packed blocks of A (one per thread) and of a packed panel of B."""
+    def packed_shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Shapes, in reals, of the packed rows of A and of a packed panel of B, for one matrix of a batch."""
         kernel, blocking = self.kernel, self.blocking
         if self.path != "packed" or kernel is None or blocking is None:
-            return (0, 0, 0), (0, 0)
+            return (0, 0), (0, 0)
         kc = min(blocking.kc, self.k) * kernel.planes
         return (
-            (self.threads, blocking.mc // kernel.mr, kc * kernel.mr),
-            (self.batch_ways * (blocking.nc // kernel.nr), kc * kernel.nr),
+            (blocking.ma // kernel.mr, kc * kernel.mr),
+            (blocking.nc // kernel.nr, kc * kernel.nr),
         )
 
     @property
@@ -159,12 +168,13 @@ class Plan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes that the run borrows: a block of A per thread and the panel of B; or the waiting sums."""
+        """Bytes that the run borrows: packed rows of A and a panel of B (per thread of a batch); or the waiting sums."""
         if self.kernel is None:
             return 0
         if self.path in ("sweep", "stream"):
             return buffer_bytes(math.prod(self.sums_shape) * self.kernel.real_bits // 8, 0)
-        a_bytes, b_bytes = (math.prod(shape) * self.kernel.real_bits // 8 for shape in self.packed_shapes)
+        real_bytes = self.batch_ways * self.kernel.real_bits // 8
+        a_bytes, b_bytes = (math.prod(shape) * real_bytes for shape in self.packed_shapes)
         return buffer_bytes(a_bytes, b_bytes)
 
     def __str__(self) -> str:
@@ -192,7 +202,10 @@ class Plan:
             if self.path == "packed":
                 lines += [f"  {footprint}" for footprint in blk.footprints]
         shared = f" x {self.batch_ways} over the batch" if self.batch_ways > 1 else ""
-        lines.append(f"threads   {self.threads}: ic {self.ic_ways} x jr {self.jr_ways}{shared}")
+        how = f"ic {self.ic_ways} x jr {self.jr_ways}{shared}"
+        if self.path == "packed" and self.blocking is not None and self.ic_ways > 1:
+            how = f"each takes tiles of {self.blocking.mc} x {self.blocking.nt} of C as it gets free"
+        lines.append(f"threads   {self.threads}: {how}")
         if self.path in ("packed", "sweep", "stream"):
             lines.append(f"workspace {self.workspace_bytes / 1024:,.0f} KiB")
         lines.append(f"bits      {self.bits}")
@@ -348,7 +361,7 @@ def plan_for(
         batch: number of products of this shape.
         tuning: in place of what the user's tuning file says.
     """
-    from .tuning import in_force, tuned_blocking, tuned_ways
+    from .tuning import in_force, tuned_blocking
 
     machine = current()
     plan = Plan(m, n, k, dtype, "direct", None, None, machine, batch=batch, swapped=swapped)
@@ -383,24 +396,28 @@ def plan_for(
     if path in ("sweep", "stream"):
         columns = -(-n // (spec.lanes if path == "sweep" else spec.nr))
         jr_ways = min(useful_threads(m * n * k, threads, streaming=True), columns) if batch == 1 else 1
-    elif (path == "packed" and batch_ways == 1) or (path == "direct" and batch == 1 and m * n * k > DIRECT_TERMS):
+    elif path == "packed" and batch_ways == 1:
+        micro_tiles = -(-m // spec.mr) * -(-n // spec.nr)
+        ic_ways = min(useful_threads(m * n * k, threads), micro_tiles)
+    elif path == "direct" and batch == 1 and m * n * k > DIRECT_TERMS:
         ic_ways, jr_ways = choose_ways(m, n, spec.mr, spec.nr, useful_threads(m * n * k, threads))
     if path == "packed":
         # tuned for products that keep all the threads they may use busy, and are not a batch's items
         tunable = batch_ways == 1 and m > spec.mr and useful_threads(m * n * k, threads) == threads
-        if tunable:
-            (ic_ways, jr_ways), tuned = tuned_ways(tuning, spec, m, n, threads, (ic_ways, jr_ways))
-            reasons += tuned
-        chosen = choose_blocking(machine, spec, m, n, k, ic_ways, jr_ways)
-        if tunable:
-            chosen = tuned_blocking(tuning, machine, spec, chosen, m, n, threads, ic_ways, jr_ways)
-        if m <= chosen.mc * ic_ways:
+        chosen = choose_blocking(machine, spec, m, n, k, ic_ways)
+        if m <= chosen.mc:
             chosen = _stream_b(machine, spec, chosen, k)
+        if ic_ways > 1:
+            chosen = tiles_for(spec, chosen, m, n, ic_ways)
+        if tunable:
+            chosen = tuned_blocking(tuning, machine, spec, chosen, m, n, threads)
         if blocking is not None:
             mc, nc, kc = blocking  # larger than the problem would only take memory
             mc, nc, kc = min(mc, -(-m // spec.mr) * spec.mr), min(nc, -(-n // spec.nr) * spec.nr), min(kc, k)
-            sizes = footprints(machine, spec, mc, nc, kc, ic_ways * jr_ways)
+            sizes = footprints(machine, spec, mc, nc, kc, ic_ways)
             chosen = Blocking(mc=mc, nc=nc, kc=kc, footprints=sizes, reasons=("blocking: as asked for",))
+            if ic_ways > 1:
+                chosen = pack_together(spec, chosen, m)
     else:
         kc = blocking[2] if blocking is not None else kc_for(dtype, k)
         nc, why_nc = _waiting_columns(machine, spec, path, m, n, jr_ways)
@@ -438,7 +455,7 @@ def _stream_b(machine: Machine, spec: KernelSpec, chosen: Blocking, k: int) -> B
     if nc >= chosen.nc:
         return chosen
     reason = f"nc: {nc}, since one block of A uses the panel of B once: half of L2 holds it"
-    return replace(chosen, nc=nc, reasons=(*chosen.reasons, reason))
+    return replace(chosen, nc=nc, nt=nc, reasons=(*chosen.reasons, reason))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""How tuned choices enter a plan: in place of the model's ways, mc, nc and limits of the direct path.
+"""How tuned choices enter a plan: in place of the model's mc, nc, nt and limits of the direct path.
 
 Knows: where a choice was measured and how far from there it still counts. Does not know: files, or how a choice
 was found. Pure. Called by ``plan``. None of this touches kc.
 
-A tuned mc or nc is a limit, as the model's is: it is made even over the rows and columns of the product at hand,
+A tuned mc, nc or nt is a limit, as the model's is: it is made even over the rows and columns of the product at hand,
 so a small product takes no more memory than it needs. It holds a number of bytes: where kc is shorter, the block has
 more rows.
 """
@@ -12,62 +12,42 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..blocking import PANEL_BYTES_MAX, Blocking, even_mc, even_nc, footprints
+from ..blocking import PANEL_BYTES_MAX, Blocking, even_mc, even_nc, footprints, pack_together
 from ..machine.facts import Machine
 from ..ukernel.spec import KernelSpec
 from .choices import Choice, Tuning
 
-__all__ = ["direct_limits", "lane_terms", "tuned_blocking", "tuned_ways"]
+__all__ = ["direct_limits", "lane_terms", "tuned_blocking"]
 
 # A kc below this part of the one that was timed is another case, left to the model. Source: our choice.
 _KC_PART = 2
 
-# Tuned ways are taken unless their busiest thread gets more than this many times the micro-tiles of the model's
-# choice: ways are timed on shapes that divide well, and balance matters more elsewhere. Source: our choice.
-_TILES_MORE = 1.05
-
-
-def tuned_ways(
-    tuning: Tuning, kernel: KernelSpec, m: int, n: int, threads: int, ways: tuple[int, int]
-) -> tuple[tuple[int, int], tuple[str, ...]]:
-    """Return (ic_ways, jr_ways) for a product that keeps ``threads`` busy, and why, if they are not the model's."""
-    choice = tuning.find("ways", kernel.acc_dtype, threads)
-    if choice is None or choice.kernel != kernel.name or choice.value == ways or not isinstance(choice.value, tuple):
-        return ways, ()
-    rows, columns = -(-m // kernel.mr), -(-n // kernel.nr)
-
-    def busiest(ic: int, jr: int) -> int:
-        return -(-rows // ic) * -(-columns // jr)
-
-    if busiest(*choice.value) > _TILES_MORE * busiest(*ways):
-        return ways, ()
-    text = f"ways: ic {choice.value[0]} x jr {choice.value[1]} in place of the model's {ways[0]} x {ways[1]}, "
-    return choice.value, (text + choice.evidence(tuning.source),)
-
 
 def tuned_blocking(
-    tuning: Tuning, machine: Machine, kernel: KernelSpec, chosen: Blocking, m: int, n: int, threads: int,
-    ic_ways: int, jr_ways: int,
-) -> Blocking:  # fmt: skip
-    """Return the blocking with tuned mc and nc where they count and differ; kc is the model's own."""
-    mc, nc, kc = chosen.mc, chosen.nc, chosen.kc
+    tuning: Tuning, machine: Machine, kernel: KernelSpec, chosen: Blocking, m: int, n: int, threads: int
+) -> Blocking:
+    """Return the blocking with tuned mc, nc and nt where they count and differ; kc is the model's own."""
+    sizes = {"mc": chosen.mc, "nc": chosen.nc, "nt": chosen.nt}
     reasons = list(chosen.reasons)
-    for what in ("mc", "nc"):
+    for what, before in tuple(sizes.items()):
         choice = tuning.find(what, kernel.acc_dtype, threads)
-        if choice is None or choice.kernel != kernel.name or kc * _KC_PART < choice.kc:
+        if choice is None or choice.kernel != kernel.name or chosen.kc * _KC_PART < choice.kc:
             continue
-        limit = _limit(choice, kernel, kc)
-        before = mc if what == "mc" else nc
-        after = even_mc(kernel, m, ic_ways, limit) if what == "mc" else even_nc(kernel, n, jr_ways, limit)
-        if after == before:
+        limit = _limit(choice, kernel, chosen.kc)
+        extent = min(sizes["nc"], n) if what == "nt" else n
+        sizes[what] = even_mc(kernel, m, limit) if what == "mc" else even_nc(kernel, extent, limit)
+        if sizes[what] == before:
             continue
-        mc, nc = (after, nc) if what == "mc" else (mc, after)
         reasons = [reason for reason in reasons if not reason.startswith(f"{what} = ")]
-        reasons.append(f"{what}: {after} in place of the model's {before}, {choice.evidence(tuning.source)}")
-    if (mc, nc) == (chosen.mc, chosen.nc):
+        reasons.append(f"{what}: {sizes[what]} in place of the model's {before}, {choice.evidence(tuning.source)}")
+    if threads == 1:
+        sizes["nt"] = sizes["nc"]
+    sizes["nt"] = min(sizes["nt"], sizes["nc"])
+    if sizes == {"mc": chosen.mc, "nc": chosen.nc, "nt": chosen.nt}:
         return chosen
-    sizes = footprints(machine, kernel, mc, nc, kc, ic_ways * jr_ways)
-    return replace(chosen, mc=mc, nc=nc, footprints=sizes, reasons=tuple(reasons))
+    places = footprints(machine, kernel, sizes["mc"], sizes["nc"], chosen.kc, threads)
+    changed = replace(chosen, **sizes, ma=0, footprints=places, reasons=tuple(reasons))
+    return pack_together(kernel, changed, m) if threads > 1 else changed
 
 
 def _limit(choice: Choice, kernel: KernelSpec, kc: int) -> int:

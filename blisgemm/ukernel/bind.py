@@ -1,7 +1,7 @@
 """The Numba glue: a kernel is a type, and the four words that compiled loops may call.
 
 Knows: how a KernelSpec passes through Numba, and how ``microkernel``, ``microkernel_part``, ``sweep`` and
-``pack_micro_panel`` are lowered. Does not know: what the vector code looks like (``emit``, ``sweep``, ``packer``).
+``pack_micro_panels`` are lowered. Does not know: what the vector code looks like (``emit``, ``sweep``, ``packer``).
 Called by ``loops`` and ``pack``.
 
 The kernel is an argument without bytes: its spec lives in its Numba *type*, so that Numba's
@@ -21,6 +21,7 @@ from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import (
     NativeValue,
+    intrinsic,
     lower_builtin,
     models,
     register_model,
@@ -29,6 +30,7 @@ from numba.extending import (
     unbox,
 )
 from numba.np import numpy_support
+from numba.np.arrayobj import populate_array
 
 from . import reference
 from .emit import Access, emit_microkernel
@@ -37,7 +39,8 @@ from .spec import KernelSpec
 from .sweep import emit_sweep
 from .vec import I64
 
-__all__ = ["KernelType", "inlined", "microkernel", "microkernel_part", "pack_micro_panel", "sweep"]
+__all__ = ["KernelType", "inlined", "microkernel", "microkernel_part", "pack_micro_panels", "sweep",
+           "new_counter", "take_number"]  # fmt: skip
 
 _INTEGER_FACTS = ("mr", "nr", "planes", "itemsize", "lanes", "chains", "sums")
 
@@ -135,12 +138,16 @@ def sweep(kernel, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last):  # type
     reference.microkernel_part(kernel, 1, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last)
 
 
-def pack_micro_panel(kernel, width, rows, kc_cur, x, out):  # type: ignore[no-untyped-def]
-    """Pack ``rows`` of the ``width`` rows of x, kc_cur columns, into the micro-panel ``out``; pad with zeros.
+def pack_micro_panels(kernel, width, x, out):  # type: ignore[no-untyped-def]
+    """Pack the rows of x into the micro-panels of ``out``, one per ``width`` rows; missing rows are zeros.
 
-    ``width`` is the literal ``"mr"`` or ``"nr"``: it is decided when the loops are compiled.
+    Args:
+        kernel: the KernelSpec.
+        width: the literal ``"mr"`` or ``"nr"``: it is decided when the loops are compiled.
+        x: 2-D, any strides: rows by p.
+        out: (panels, reals) buffer.
     """
-    reference.pack_micro_panel(kernel, width, rows, kc_cur, x, out)
+    reference.pack_micro_panels(kernel, width, x, out)
 
 
 @type_callable(microkernel)
@@ -163,9 +170,9 @@ def _type_microkernel_part(context: Any) -> Any:
     return typer
 
 
-@type_callable(pack_micro_panel)
+@type_callable(pack_micro_panels)
 def _type_pack(context: Any) -> Any:
-    def typer(kernel, width, rows, kc_cur, x, out):  # type: ignore[no-untyped-def]
+    def typer(kernel, width, x, out):  # type: ignore[no-untyped-def]
         if isinstance(kernel, KernelType) and isinstance(width, types.StringLiteral):
             return types.void
         return None
@@ -277,13 +284,40 @@ def _as_i64(builder: Any, value: Any) -> Any:
     return builder.zext(value, I64) if value.type.width == 1 else builder.sext(value, I64)
 
 
-@lower_builtin(pack_micro_panel, types.VarArg(types.Any))
+@lower_builtin(pack_micro_panels, types.VarArg(types.Any))
 def _lower_pack(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    kernel_t, width_t, _, _, x_t, out_t = sig.args
-    _, _, rows, kc_cur, x, out = args
+    kernel_t, width_t, x_t, out_t = sig.args
+    _, _, x, out = args
     spec = kernel_t.spec
     function = emit_packer(builder.module, spec, getattr(spec, width_t.literal_value))
     x_data, x_strides = _array(context, builder, x_t, x)
-    out_data, _ = _array(context, builder, out_t, out)
-    builder.call(function, [_as_i64(builder, rows), _as_i64(builder, kc_cur), x_data, *x_strides, out_data])
+    x_shape = cgutils.unpack_tuple(builder, context.make_array(x_t)(context, builder, x).shape, 2)
+    out_data, out_strides = _array(context, builder, out_t, out)
+    builder.call(function, [*x_shape, x_data, *x_strides, out_data, out_strides[0]])
     return context.get_dummy_value()
+
+
+@intrinsic
+def new_counter(typing_context):  # type: ignore[no-untyped-def]
+    """Return an array of one integer on the caller's stack."""
+    counter_t = types.Array(types.intp, 1, "C")
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        room = cgutils.alloca_once(builder, I64)
+        array = context.make_array(counter_t)(context, builder)
+        one, eight = context.get_constant(types.intp, 1), context.get_constant(types.intp, 8)
+        populate_array(array, data=room, shape=[one], strides=[eight], itemsize=eight, meminfo=None)
+        return array._getvalue()
+
+    return counter_t(), codegen
+
+
+@intrinsic
+def take_number(typing_context, counter):  # type: ignore[no-untyped-def]
+    """Return the number at ``counter[0]`` and add one to it there, as one atomic step."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.atomic_rmw("add", data, I64(1), "monotonic")
+
+    return types.intp(counter), codegen

@@ -107,7 +107,6 @@ def emit_microkernel(module: ir.Module, spec: KernelSpec, access: Access) -> ir.
     args = dict(zip(names, function.args, strict=True))
     if access is Access.PACKED:
         tile = _Kernel(spec, access, b, args, spec.mr, spec.row_vectors)
-        tile.prefetch_c()
         tile.update_c(tile.form_tile(tile.sum_over_p(masked=False)))
     else:
         _emit_variants(spec, access, b, args)
@@ -189,7 +188,17 @@ class _Kernel(MicroTile):
 
             return turn
 
-        return self.turns(kc, [I64(0), I64(0), *start], turn_steps, steps)[2:]
+        carried = [I64(0), I64(0), *start]
+        if access is Access.PACKED:  # the rows of C are asked for one after the other, while p runs
+            turns = b.udiv(kc, I64(self.spec.mr * turn_steps))
+
+            def row(i: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+                self.prefetch_row_of_c(i)
+                return count_loop(b, turns, carried, steps(turn_steps), "k")
+
+            carried = count_loop(b, I64(self.spec.mr), carried, row, "row")
+            kc = b.sub(kc, b.mul(turns, I64(self.spec.mr * turn_steps)))
+        return self.turns(kc, carried, turn_steps, steps)[2:]
 
     def loop_over_columns(self, kc: ir.Value, start: list[ir.Value], *, masked: bool) -> list[ir.Value]:
         """Emit the k loop over B's own columns: transposed parts, then step by step what fills no part."""

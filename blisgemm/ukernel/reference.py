@@ -14,22 +14,24 @@ import numpy.typing as npt
 
 from .spec import KernelSpec
 
-__all__ = ["microkernel", "microkernel_part", "pack_micro_panel", "unpack_micro_panel"]
+__all__ = ["microkernel", "microkernel_part", "pack_micro_panels", "unpack_micro_panel"]
 
 Array = npt.NDArray[Any]
 
 
-def pack_micro_panel(kernel: KernelSpec, width: str, rows: int, kc_cur: int, x: Array, out: Array) -> None:
-    """Write x[:rows, :kc_cur] to ``out`` as a micro-panel; see ``bind.pack_micro_panel``."""
+def pack_micro_panels(kernel: KernelSpec, width: str, x: Array, out: Array) -> None:
+    """Write the rows of x to ``out`` as micro-panels; see ``bind.pack_micro_panels``."""
     w = kernel.mr if width == "mr" else kernel.nr
-    panel = out[: kc_cur * w * kernel.planes].reshape(kc_cur, kernel.planes, w)
-    panel[:] = 0
-    block = x[:rows, :kc_cur].T
-    if kernel.complex:
-        panel[:, 0, :rows] = block.real
-        panel[:, 1, :rows] = block.imag
-    else:
-        panel[:, 0, :rows] = block
+    kc_cur = x.shape[1]
+    for first in range(0, x.shape[0], w):
+        block = x[first : first + w].T
+        panel = out[first // w][: kc_cur * w * kernel.planes].reshape(kc_cur, kernel.planes, w)
+        panel[:] = 0
+        if kernel.complex:
+            panel[:, 0, : block.shape[1]] = block.real
+            panel[:, 1, : block.shape[1]] = block.imag
+        else:
+            panel[:, 0, : block.shape[1]] = block
 
 
 def unpack_micro_panel(kernel: KernelSpec, width: int, kc_cur: int, panel: Array) -> Array:
