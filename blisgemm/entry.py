@@ -177,12 +177,11 @@ def _sweep(kernel, kc, step, threads, alpha, a_object, b_object, beta, c_object,
         sweep_rows(kernel, kc, step, alpha, a, b[:, j0:j1], beta, c[:, j0:j1], conj, sums[t])
 
 
-def _packed(kernel, blocking, rows_first, threads, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack):
-    """Run ``loops.five_loops`` on three checked 2-D arrays."""
-    five_loops(
-        kernel, blocking, rows_first, threads, alpha, open_matrix(kernel, a_object), open_matrix(kernel, b_object),
-        beta, open_matrix(kernel, c_object), conj, a_pack, b_pack, new_counter(),
-    )  # fmt: skip
+def _packed(kernel, blocking, rows_first, threads, alpha, a_object, b_object, beta, c_object, op, a_pack, b_pack):
+    """Run ``loops.five_loops`` on three checked arrays."""
+    a, b, c = opened(kernel, a_object, b_object, c_object, op)
+    conj = conjugated(op)
+    five_loops(kernel, blocking, rows_first, threads, alpha, a, b, beta, c, conj, a_pack, b_pack, new_counter())
 
 
 def _batch_direct(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, conj):
