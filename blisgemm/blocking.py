@@ -43,8 +43,8 @@ KC_STEP = 8
 # is 47 % of 1 MiB. On Zen 4 (1 MiB) shares of 18 to 97 % all lay within 3 % (f32_8x48_avx512; [1]).
 A_SHARE = (2, 3)
 
-# The same where all of B fits in half of L2. Source: n = 512 on Emerald Rapids, 2026-11-30, times NumPy's speed with mc =
-# 120, 240 and 512: f32 0.98 0.95 0.91, f64 1.01 1.00 0.91; level on Zen 3 (n = 256).
+# The same where all of B fits in half of L2. Source: n = 512 on Emerald Rapids, 2026-11-30, times NumPy's speed with
+# mc = 120, 240 and 512: f32 0.98 0.95 0.91, f64 1.01 1.00 0.91; level on Zen 3 (n = 256).
 A_BESIDE_B = (1, 8)
 
 # The panel of B takes at most half of the threads' part of L3; the rest is for A on its way to L2 and
@@ -162,7 +162,7 @@ def choose_blocking(machine: Machine, kernel: KernelSpec, m: int, n: int, k: int
         threads: how many share the panel of B, >= 1 (``tiles_for`` then divides the work).
 
     Raises:
-        BlisgemmValueError: an extent is negative or a number of ways is below 1.
+        BlisgemmValueError: an extent is negative or threads is below 1.
 
     Example:
         >>> from blisgemm.machine import ISAS, KNOWN

@@ -168,7 +168,7 @@ class Plan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes that the run borrows: packed rows of A and a panel of B (per thread of a batch); or the waiting sums."""
+        """Bytes that the run borrows: packed rows of A, a panel of B (per thread of a batch); or the waiting sums."""
         if self.kernel is None:
             return 0
         if self.path in ("sweep", "stream"):

@@ -1,8 +1,8 @@
-"""The Numba glue: a kernel is a type, and the four words that compiled loops may call.
+"""The Numba glue: a kernel is a type, and the words that compiled loops may call.
 
-Knows: how a KernelSpec passes through Numba, and how ``microkernel``, ``microkernel_part``, ``sweep`` and
-``pack_micro_panels`` are lowered. Does not know: what the vector code looks like (``emit``, ``sweep``, ``packer``).
-Called by ``loops`` and ``pack``.
+Knows: how a KernelSpec passes through Numba, and how ``microkernel``, ``microkernel_part``, ``sweep``,
+``pack_micro_panels`` and the counter that threads take numbers from are lowered. Does not know: what the vector code
+looks like (``emit``, ``sweep``, ``packer``). Called by ``loops``, ``pack`` and ``entry``.
 
 The kernel is an argument without bytes: its spec lives in its Numba *type*, so that Numba's
 own specialisation compiles one set of loops per kernel. Called from plain Python, the same words
@@ -39,8 +39,10 @@ from .spec import KernelSpec
 from .sweep import emit_sweep
 from .vec import I64
 
-__all__ = ["KernelType", "inlined", "microkernel", "microkernel_part", "pack_micro_panels", "sweep",
-           "new_counter", "take_number"]  # fmt: skip
+__all__ = [
+    "KernelType", "inlined", "microkernel", "microkernel_part", "new_counter", "pack_micro_panels", "sweep",
+    "take_number",
+]  # fmt: skip
 
 _INTEGER_FACTS = ("mr", "nr", "planes", "itemsize", "lanes", "chains", "sums")
 

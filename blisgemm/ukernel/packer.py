@@ -48,8 +48,8 @@ from .vec import (
 __all__ = ["emit_packer"]
 
 
-# Panels that are copied in one pass over p: a panel alone reads 64 to 192 bytes of a row, then as much of the next one, a
-# page further on, and no prefetcher follows (f32, n = 1000, Emerald Rapids: 6 GB/s; 2026-11-30).
+# Panels that are copied in one pass over p: a panel alone reads 64 to 192 bytes of a row, then as much of the next one,
+# a page further on, and no prefetcher follows (f32, n = 1000, Emerald Rapids: 6 GB/s; 2026-11-30).
 SIDE_BY_SIDE = 4
 
 
