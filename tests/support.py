@@ -24,8 +24,10 @@ if __name__ == "__main__":  # as a script: the library lies above
 
 import blisgemm
 from blisgemm.machine import host_isas
+from blisgemm.plan import wants_swap
 from blisgemm.ukernel import catalog
-from blisgemm.ukernel.spec import KernelSpec
+from blisgemm.ukernel.operand import steps_of_columns
+from blisgemm.ukernel.spec import KernelSpec, steps_of_sweep
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -41,14 +43,34 @@ def kernels_here(dtype: str | None = None) -> list[KernelSpec]:
     return [spec for spec in catalog.kernels(dtype) if spec.isa.name in here]
 
 
-def paths_of(spec: KernelSpec) -> tuple[str, ...]:
-    """Return the paths that a kernel is tried on: both, but for kernels of a lesser vector set in no packed role.
+# What runs a product, as the tests tell them apart: "columns" is the direct path where B has unit row stride.
+WAYS = ("direct", "columns", "sweep", "stream", "packed")
+_ROLES = {"columns": "column", "sweep": "row", "stream": "direct"}
 
-    The packed loops take longest to compile, and the library runs such a kernel without packing only.
+
+def paths_of(spec: KernelSpec) -> tuple[str, ...]:
+    """Return the ``WAYS`` that a kernel is tried on, so many as are worth their time to compile.
+
+    Direct: every kernel. Packed: those that the library packs for (of a lesser vector set, for many rows only).
+    The others: the kernel of that role, in the sets of ``isas_of_all_ways``.
     """
     of_roles = {role: catalog.preferred(spec.acc_dtype, spec.isa, role) for role in catalog.ROLES}
-    packs = spec == of_roles["packed"] or spec not in of_roles.values() or spec.isa == host_isas()[0]
-    return ("direct", "packed") if packs else ("direct",)
+    packs = spec == of_roles["packed"] or spec not in of_roles.values()
+    packs |= spec == of_roles["row"] and spec.isa == host_isas()[0]
+    ways = {"direct": True, "packed": packs}
+    everything = spec.isa.name in isas_of_all_ways(spec.acc_dtype)
+    ways |= {way: everything and spec == of_roles[role] for way, role in _ROLES.items()}
+    return tuple(way for way in WAYS if ways[way])
+
+
+def isas_of_all_ways(dtype: str) -> tuple[str, ...]:
+    """Return the vector sets that are tried on all ways: the best here, the next with fma, and one without it.
+
+    That one for a real and a complex type only: it differs from the others in how a term is added.
+    """
+    fused = [isa.name for isa in host_isas() if isa.fma][:2]
+    unfused = [isa.name for isa in host_isas() if not isa.fma and dtype in ("float32", "complex128")]
+    return (*fused, *unfused)
 
 
 def chosen_kernel(dtype: str) -> KernelSpec:
@@ -58,37 +80,99 @@ def chosen_kernel(dtype: str) -> KernelSpec:
     return plan.kernel
 
 
+# Dtypes whose parallel ways are compiled, 2 to 3 s each: a real and a complex one, as all share their text. The
+# parallel sweep is for all: large products choose it.
+_PARALLEL = {"columns": ("float32", "complex64"), "stream": ("float64", "complex64"), "sweep": DTYPES}
+
+
 def kernel_paths() -> list[tuple[KernelSpec, str, int]]:
-    """Return (kernel, path, threads): every kernel on its paths, the chosen ones on 2 and 4 threads too.
+    """Return (kernel, way, threads): every kernel on its ways, the chosen ones on several threads too.
 
     The parallel loops are the same text for every kernel and take longest to compile.
     """
     found = []
     for dtype in DTYPES:
-        chosen = {"packed": chosen_kernel(dtype), "direct": blisgemm.make_plan(150, 150, 150, dtype).kernel}
-        for path in chosen:
-            found += [(spec, path, 1) for spec in kernels_here(dtype) if path in paths_of(spec)]
-            found += [(spec, path, threads) for spec in [chosen[path]] if spec for threads in (2, 4)]
+        for way in WAYS:
+            found += [(spec, way, 1) for spec in kernels_here(dtype) if way in paths_of(spec)]
+            if way == "packed":
+                found += [(chosen_kernel(dtype), way, threads) for threads in (2, 4)]
+            elif way == "direct":
+                chosen = blisgemm.make_plan(150, 150, 150, dtype).kernel
+                found += [(chosen, way, threads) for threads in (2, 4) if chosen]
+            elif dtype in _PARALLEL[way]:
+                found += [(catalog.preferred(dtype, host_isas()[0], _ROLES[way]), way, 3)]
     return found
 
 
 def case_id(case: tuple[KernelSpec, str, int]) -> str:
     """Name a row of ``kernel_paths``, e.g. ``f32_6x16_avx2-packed-2``."""
-    spec, path, threads = case
-    return f"{spec.name}-{path}-{threads}"
+    spec, way, threads = case
+    return f"{spec.name}-{way}-{threads}"
 
 
-def tiny_plan(spec: KernelSpec, path: str, threads: int, m: int, n: int, k: int) -> Any:
-    """Return a plan whose blocks are two micro-tiles and three p, so that small products turn every loop.
+def tiny_kc(spec: KernelSpec, way: str) -> int:
+    """Return a kc that turns the loops inside the kernel too: each of its strides over p, and steps that are left."""
+    return {
+        "direct": 3,
+        "columns": 2 * steps_of_columns(spec) + 1,  # parts that are transposed, then a step
+        "sweep": steps_of_sweep(spec) + 3,  # rows side by side, then row by row
+        "stream": 5,  # in parts of two
+        "packed": max(3, spec.unroll + 1),
+    }[way]
 
-    No small product is worth two threads, so their ways are put into the plan: 2 x 1 or 1 x 2, and 2 x 2.
+
+def lies_by(b: np.ndarray) -> str:
+    """Return how a direct kernel reads ``b``: by ``rows`` or ``columns`` of unit stride."""
+    return "rows" if b.strides[-1] == b.itemsize or b.shape[-1] == 1 else "columns"
+
+
+def suited(way: str, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return op(a) and op(b) laid out for a way, whether C or C's transpose will be computed."""
+    if way == "packed":
+        return a, b
+    return (np.ascontiguousarray(a), np.asfortranarray(b)) if way == "columns" else (np.asfortranarray(a), _c(b))
+
+
+def tiny_plan(
+    case: tuple[KernelSpec, str, int], a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None, kc: int = 0
+) -> Any:
+    """Return a plan for op(a) times op(b) whose blocks are so small that a few dozen elements turn every loop.
+
+    mc and nc are two micro-tiles, or five, of which four are packed side by side (the sweep's nc two vectors), kc is
+    ``tiny_kc``; micro-tiles go down the columns of C or along its rows. No small product is worth two threads, so they
+    are put into the plan: ways 2 x 1 or 1 x 2, and 2 x 2, or tiles that each takes as it gets free.
+
+    Args:
+        a, b: op(a) and op(b) as they lie, ``suited``; out: where the result goes, C order if ``None``.
+        kc: in place of ``tiny_kc``.
     """
-    blocking = (2 * spec.mr, 2 * spec.nr, 3)
-    plan = blisgemm.make_plan(m, n, k, spec.acc_dtype, kernel=spec, blocking=blocking, path=path, threads=1)
-    if threads > 1 and plan.path in ("direct", "packed"):
-        ways = {2: (2, 1) if (m + n) % 2 else (1, 2), 4: (2, 2)}[threads]
-        plan = replace(plan, ic_ways=ways[0], jr_ways=ways[1])
-        assert plan.threads == threads
+    spec, way, threads = case
+    (m, k), n = a.shape, b.shape[-1]
+    strides = (0, spec.itemsize) if out is None or out.dtype != np.dtype(spec.acc_dtype) else out.strides
+    swapped = wants_swap(m, n, unit_row=strides[0] == spec.itemsize, unit_column=strides[1] == spec.itemsize)
+    rows, columns, read = (n, m, a.T) if swapped else (m, n, b)
+    tiles = 5 if (m + n + k) % 2 else 2
+    blocking = (tiles * spec.mr, tiles * spec.nr, kc or tiny_kc(spec, way))
+    path = "direct" if way == "columns" else way
+    plan = blisgemm.make_plan(rows, columns, k, spec.acc_dtype, kernel=spec, blocking=blocking, path=path, threads=1)
+    plan = replace(plan, m=m, n=n, swapped=swapped)
+    if plan.path not in WAYS:
+        return plan  # nothing is read, or there is nothing to do
+    if plan.path == "direct":
+        plan = replace(plan, access=lies_by(read))
+    if plan.path == "packed":
+        blocks = plan.blocking
+        if threads > 1:
+            blocks = replace(blocks, nt=spec.nr, ma=2 * blocks.mc)
+        plan = replace(plan, rows_first=(m + k) % 2 == 0, ic_ways=threads, blocking=blocks)
+    elif plan.path == "direct":
+        ways = {1: (1, 1), 2: (2, 1) if (m + n) % 2 else (1, 2), 3: (1, 3), 4: (2, 2)}[threads]
+        plan = replace(plan, rows_first=(m + k) % 2 == 0, ic_ways=ways[0], jr_ways=ways[1])
+    else:
+        nc = 2 * (spec.lanes if way == "sweep" else spec.nr)
+        step = steps_of_sweep(spec) if way == "sweep" else 2
+        plan = replace(plan, jr_ways=threads, step=step, blocking=replace(plan.blocking, nc=nc))
+    assert plan.threads == threads
     return plan
 
 
@@ -265,6 +349,57 @@ def exact_gemm(a: np.ndarray, b: np.ndarray, c: np.ndarray | None, alpha: comple
     return out
 
 
+def rounded_gemm(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray | None, alpha: complex, beta: complex, kc: int, *, fused: bool = True
+) -> np.ndarray:
+    """Return ``alpha * a @ b + beta * c`` of small integers, bit for bit, where alpha and beta may round.
+
+    The sums are exact; each kc block is then scaled with the rounding that ``microtile`` pins, here in integers: as
+    multiples of the last bit of alpha and beta, rounded by their conversion to the dtype.
+    """
+    dtype = np.result_type(a, b).newbyteorder("=")
+    real = np.dtype(dtype.type(0).real.dtype)
+    unit = {4: 24, 8: 53}[real.itemsize] if any(x != round(x) for f in (alpha, beta) for x in planes_of(f)) else 0
+
+    def rounded(x: np.ndarray) -> np.ndarray:
+        assert np.abs(x).max(initial=0) < 2**62, "too large to be told in 64 bits"
+        return x.astype(real).astype(np.int64)
+
+    def times(factor: float, x: np.ndarray, plus: np.ndarray | None) -> np.ndarray:
+        scaled = int(float(real.type(factor)) * 2**unit) * x
+        if plus is None:
+            return rounded(scaled)
+        return rounded(scaled + plus) if fused else rounded(rounded(scaled) + plus)
+
+    def scale(factor: complex, x: list[np.ndarray], plus: list[np.ndarray] | None) -> list[np.ndarray]:
+        re, im = planes_of(factor)
+        inner = plus or [None, None]  # type: ignore[list-item]
+        if im:
+            inner = [times(f, x[other], inner[i]) for i, (f, other) in enumerate(((-im, 1), (im, 0)))]
+        return [times(re, plane, inner[i]) for i, plane in enumerate(x)]
+
+    def integers(x: np.ndarray) -> list[np.ndarray]:
+        return [np.asarray(plane).astype(np.int64) for plane in (x.real, x.imag)[: 1 + (dtype.kind == "c")]]
+
+    old = scale(beta, integers(c), None) if c is not None and beta != 0 else None
+    if alpha != 0:
+        for pc in range(0, a.shape[1], kc):
+            of_a, of_b = a[:, pc : pc + kc], b[pc : pc + kc]
+            old = scale(alpha, integers(exact_gemm(of_a, of_b, None, 1, 0)), old)
+    shape = (a.shape[0], b.shape[1])
+    values = [plane.astype(real) / real.type(2**unit) for plane in old or [np.zeros(shape, np.int64)] * 2]
+    out = np.empty(shape, dtype)
+    if dtype.kind != "c":
+        return np.asarray(values[0], dtype).reshape(shape)
+    out.real, out.imag = values
+    return out
+
+
+def planes_of(x: complex) -> tuple[float, float]:
+    """Return (re, im)."""
+    return complex(x).real, complex(x).imag
+
+
 def round_to(x: Fraction, dtype: np.dtype) -> Any:
     """Round an exact number once, to nearest even, to float32 or float64 (no subnormal results)."""
     d = float(x)  # Python divides integers with one correct rounding
@@ -367,9 +502,9 @@ def run_python(code: str, *args: str, timeout: float = 120, check: bool = True, 
 
 def compile_ahead() -> None:
     """Run every kernel and path once, the last ones first: what is compiled stays in the cache folder."""
-    for spec, path, threads in reversed(kernel_paths()):
-        a, b = np.ones((4, 4), spec.acc_dtype), np.ones((4, 4), spec.acc_dtype)
-        blisgemm.gemm(a, b, plan=tiny_plan(spec, path, threads, 4, 4, 4))
+    for case in reversed(kernel_paths()):
+        a, b = suited(case[1], *(np.ones((4, 4), case[0].acc_dtype) for _ in range(2)))
+        blisgemm.gemm(a, b, plan=tiny_plan(case, a, b))
 
 
 if __name__ == "__main__":

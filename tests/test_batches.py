@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import DTYPES, draw, draw_reals, expect_equal, surroundings
+from support import (
+    DTYPES,
+    case_id,
+    draw,
+    draw_reals,
+    exact_gemm,
+    expect_equal,
+    kernel_paths,
+    surroundings,
+    tiny_plan,
+)
 
 import blisgemm
 
@@ -167,6 +177,19 @@ def test_every_item_has_the_bits_of_the_product_alone(dtype: str) -> None:
             got = blisgemm.gemm(a, b, alpha=0.7, threads=threads)
             for i in range(3):
                 expect_equal(got[i], blisgemm.gemm(a[i], b[i], alpha=0.7), case=(m, n, k, threads, i), same_bits=True)
+
+
+@pytest.mark.parametrize("way", ["sweep", "stream", "packed"])
+def test_a_plan_of_any_path_runs_every_item_of_a_batch(way: str) -> None:
+    # the library itself never sweeps over a batch; a plan that is given may
+    a, b = numbers(3, 2, 9, 25, dtype="float32"), numbers(2, 25, 67, dtype="float32", seed=1)
+    c = numbers(3, 2, 9, 67, dtype="float32", seed=2)
+    for case in kernel_paths():
+        if case[0].acc_dtype == "float32" and case[1:] == (way, 1):
+            plan = tiny_plan(case, a[0, 0], b[0])
+            got = blisgemm.gemm(a, b, c, alpha=2, beta=-1, plan=plan)
+            for i, j in np.ndindex(3, 2):
+                expect_equal(got[i, j], exact_gemm(a[i, j], b[j], c[i, j], 2, -1), plan, (case_id(case), i, j))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

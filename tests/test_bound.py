@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support import DTYPES, case_id, chosen_kernel, draw_reals, kernel_paths, tiny_plan
+from support import DTYPES, case_id, chosen_kernel, draw_reals, kernel_paths, suited, tiny_plan
 
 import blisgemm
 from blisgemm.ukernel.spec import KernelSpec
@@ -102,11 +102,12 @@ def test_products_stay_within_the_bound_around_every_kc_block(dtype: str) -> Non
 
 @pytest.mark.parametrize("case", kernel_paths(), ids=case_id)
 def test_every_kernel_and_path_stays_within_the_bound(case: tuple[KernelSpec, str, int]) -> None:
-    spec, path, threads = case
+    spec, way, _ = case
     rng = np.random.default_rng(7)
     for m, n, k in ((2 * spec.mr + 1, 2 * spec.nr + 1, 17), (5, 9, 200)):
-        plan = tiny_plan(spec, path, threads, m, n, k)
         a, b, c = (draw_reals(rng, shape, spec.acc_dtype) for shape in ((m, k), (k, n), (m, n)))
+        a, b = suited(way, a, b)
+        plan = tiny_plan(case, a, b)
         for alpha, beta in ((1, 0), (0.7, 1.3)):
             check_bound(a, b, c, alpha, beta, blisgemm.gemm(a, b, c, alpha=alpha, beta=beta, plan=plan), plan)
 

@@ -1,7 +1,8 @@
 """Exact data: small integers in floats, compared with ``==`` over every shape, layout, path and kernel.
 
-No tolerance, so rounding can't hide a bug. Tiny blocks (two micro-tiles, three p) are injected, so
-that products of a few dozen elements turn all five loops and meet every edge.
+No tolerance, so rounding can't hide a bug: sums are exact, and where alpha and beta round, they do so once, as pinned.
+Tiny blocks (two micro-tiles, a few p) are injected, so that products of a few dozen elements turn all five loops and
+meet every edge.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from support import (
     OUTPUT_LAYOUTS,
     ROW_LAYOUTS,
     TRANS,
+    WAYS,
     case_id,
     chosen_kernel,
     covering,
@@ -28,78 +30,82 @@ from support import (
     kernel_paths,
     lay_out,
     op,
+    rounded_gemm,
+    suited,
     surroundings,
+    tiny_kc,
     tiny_plan,
 )
 
 import blisgemm
-from blisgemm.machine import ISAS
+from blisgemm.blocking import kc_for
+from blisgemm.machine import ISAS, current
 from blisgemm.ukernel.spec import KernelSpec
 
-KC = 3  # of tiny_plan
+Case = tuple[KernelSpec, str, int]
+every_kernel_and_way = pytest.mark.parametrize("case", kernel_paths(), ids=case_id)
 
 
 def seed(text: str) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(text.encode()))
 
 
-def extents(tile: int) -> tuple[int, ...]:
-    """The extents around a tile of ``tile`` and a block of two tiles."""
-    values = {0, 1, 2, 3, tile - 1, tile, tile + 1, 2 * tile - 1, 2 * tile, 2 * tile + 1, 4 * tile + 1}
-    return tuple(sorted(values))
+def extents(tile: int, *steps: int) -> tuple[int, ...]:
+    """The extents around a tile of ``tile``, its parts of ``steps`` and a block of two tiles."""
+    values = {0, 1, 2, 3, 2 * tile - 1, 2 * tile, 2 * tile + 1, 4 * tile + 1, 6 * tile + 1}
+    return tuple(sorted(values.union(*((x - 1, x, x + 1) for x in (tile, *steps)))))
 
 
-K_EXTENTS = (0, 1, 2, KC - 1, KC, KC + 1, 2 * KC - 1, 2 * KC, 2 * KC + 1, 10)
+def depths(kc: int) -> tuple[int, ...]:
+    """The extents of p around one and two kc blocks."""
+    return tuple(sorted({0, 1, 2, kc - 1, kc, kc + 1, 2 * kc - 1, 2 * kc, 2 * kc + 1, 3 * kc + 1}))
 
 
 def factors(spec: KernelSpec, values: tuple[complex, ...]) -> tuple[complex, ...]:
     return (*values, 1j, 2 - 1j) if spec.complex else values
 
 
-def fit_direct(rng: np.random.Generator, choice: dict[str, Any]) -> None:
-    """Give B (or A, where C lies by columns) the unit stride that the direct path needs."""
-
-    def pick(layouts: tuple[str, ...], transposed: bool) -> str:
-        return str(rng.choice(COLUMN_LAYOUTS if transposed == (layouts is ROW_LAYOUTS) else ROW_LAYOUTS))
-
-    trans_a, trans_b = (choice[name] in ("T", "C") for name in ("trans_a", "trans_b"))
-    by_columns = (choice["out"] == "c" and choice["c"] in ("F", "columns_F")) or choice["out"] in (
-        "F",
-        "columns_F",
-    )
-    if by_columns and choice["m"] > 1:
-        choice["a"] = pick(COLUMN_LAYOUTS, trans_a)
-    else:
-        choice["b"] = pick(ROW_LAYOUTS, trans_b)
+def fit(rng: np.random.Generator, way: str, choice: dict[str, Any]) -> None:
+    """Give B (or A, where C is computed transposed) the unit stride that a way without packing needs."""
+    if way == "packed":
+        return
+    m, n = choice["m"], choice["n"]
+    of_c = choice["c"] if choice["out"] == "c" else choice["out"]
+    swapped = m > 1 and (n == 1 or of_c in ("F", "columns_F"))
+    name = "a" if swapped else "b"
+    transposed = choice[f"trans_{name}"] in ("T", "C")
+    by_rows = (way == "columns") == (swapped != transposed)  # each of the three turns rows into columns
+    choice[name] = str(rng.choice(ROW_LAYOUTS if by_rows else COLUMN_LAYOUTS))
 
 
-@pytest.mark.parametrize("case", kernel_paths(), ids=case_id)
-def test_every_kernel_path_shape_layout_and_factor_is_exact(case: tuple[KernelSpec, str, int]) -> None:
-    spec, path, threads = case
+@every_kernel_and_way
+def test_every_kernel_way_shape_layout_and_factor_is_exact(case: Case) -> None:
+    spec, way, threads = case
     rng = seed(case_id(case))
     grid = covering(
-        rng, 330, m=extents(spec.mr), n=extents(spec.nr), k=K_EXTENTS,
-        alpha=factors(spec, (0, 1, -1, 2)), beta=factors(spec, (0, 1, -1, 3)), trans_a=TRANS, trans_b=TRANS,
+        rng, 330, m=extents(spec.mr, 4), n=extents(spec.nr, spec.lanes, 2 * spec.lanes),
+        k=depths(tiny_kc(spec, way)), alpha=factors(spec, (0, 1, -1, 0.7)), beta=factors(spec, (0, 1, -1, 1.3)),
+        trans_a=TRANS, trans_b=TRANS,
         a=INPUT_LAYOUTS, b=INPUT_LAYOUTS, c=INPUT_LAYOUTS, out=(None, "c", *OUTPUT_LAYOUTS),
     )  # fmt: skip
     for choice in grid:
         m, n, k, alpha, beta = (choice[name] for name in ("m", "n", "k", "alpha", "beta"))
-        if path == "direct":
-            if n == 1 and m > 1:
-                continue  # computed as a row by the library's own plan: see the edges of its blocks
-            fit_direct(rng, choice)
-        trans_a, trans_b = choice["trans_a"], choice["trans_b"]
-        a = lay_out(draw(rng, (k, m) if trans_a in ("T", "C") else (m, k), spec.acc_dtype), choice["a"])
-        b = lay_out(draw(rng, (n, k) if trans_b in ("T", "C") else (k, n), spec.acc_dtype), choice["b"])
         in_place = choice["out"] == "c"
-        c_layout = "sliced" if in_place and choice["c"].startswith("zero") else choice["c"]
-        c = lay_out(draw(rng, (m, n), spec.acc_dtype), c_layout)
+        if in_place and choice["c"].startswith("zero"):
+            choice["c"] = "sliced"
+        fit(rng, way, choice)
+        trans_a, trans_b = choice["trans_a"], choice["trans_b"]
+        a = lay_out(draw(rng, (k, m) if trans_a in ("T", "C") else (m, k), spec.acc_dtype, 2), choice["a"])
+        b = lay_out(draw(rng, (n, k) if trans_b in ("T", "C") else (k, n), spec.acc_dtype, 2), choice["b"])
+        c = lay_out(draw(rng, (m, n), spec.acc_dtype), choice["c"])
         inputs = [np.array(x) for x in (a, b, c)]
-        want = exact_gemm(op(a, trans_a), op(b, trans_b), c, alpha, beta)
         junk = draw(rng, (m, n), spec.acc_dtype)
         out = None if choice["out"] is None else c if in_place else lay_out(junk, choice["out"])
         around = None if out is None else surroundings(out)
-        plan = tiny_plan(spec, path, threads, m, n, k)
+        lying_a, lying_b = (x.T if trans in ("T", "C") else x for x, trans in ((a, trans_a), (b, trans_b)))
+        plan = tiny_plan(case, lying_a, lying_b, out)
+        kc = tiny_kc(spec, way)
+        want = rounded_gemm(op(a, trans_a), op(b, trans_b), c, alpha, beta, kc, fused=spec.isa.fma)
 
         got = blisgemm.gemm(
             a,
@@ -123,32 +129,48 @@ def test_every_kernel_path_shape_layout_and_factor_is_exact(case: tuple[KernelSp
                 expect_equal(x, before, plan, f"{name} itself changed, {choice}")
 
 
+@pytest.mark.parametrize("case", [case for case in kernel_paths() if case[1:] != ("packed", 1)], ids=case_id)
+def test_every_edge_of_a_tile_is_exact_and_written_alone(case: Case) -> None:
+    """A direct kernel is as many kernels as its tile has edges: all of them, in a sea of canaries."""
+    spec, way, _ = case
+    rng = seed(f"edges {case_id(case)}")
+    kc = tiny_kc(spec, way)
+    rows, columns = (3 if way == "sweep" else spec.mr + 1), spec.nr + 1
+    for k, (alpha, beta) in product((1, kc, 2 * kc - 1), ((1, 0), (2, -1))):
+        a, b = suited(way, draw(rng, (rows, k), spec.acc_dtype), draw(rng, (k, columns), spec.acc_dtype))
+        sea = draw(rng, (rows + 2, columns + 2 * spec.lanes), spec.acc_dtype)
+        whole = exact_gemm(a, b, sea[1 : rows + 1, 1 : columns + 1], alpha, beta)
+        for m, n in product(range(1, rows + 1), range(1, columns + 1)):
+            got, want = sea.copy(), sea.copy()
+            want[1 : m + 1, 1 : n + 1] = whole[:m, :n]
+            out = got[1 : m + 1, 1 : n + 1]
+            plan = tiny_plan(case, a[:m], b[:, :n], out)
+            blisgemm.gemm(a[:m], b[:, :n], out, alpha=alpha, beta=beta, out=out, plan=plan)
+            if (got != want).any():
+                expect_equal(got, want, plan, (m, n, k, alpha, beta))
+
+
 # A kernel small enough that 7 x 9 x 5 turns all five loops, and all shapes up to it can be tried.
 TINY = KernelSpec("float64", "float64", "float64", 2, 2, ISAS["generic"])
 
 
-@pytest.mark.parametrize("path", ["direct", "packed"])
-def test_all_shapes_up_to_7x9x5_are_exact_with_a_2x2_kernel(path: str) -> None:
-    rng = seed(path)
+@pytest.mark.parametrize("way", WAYS)
+def test_all_shapes_up_to_7x9x5_are_exact_with_a_2x2_kernel(way: str) -> None:
+    rng = seed(way)
+    turns = []
     for m, n, k in product(range(8), range(10), range(6)):
-        if path == "direct" and n == 1 and m > 1:
-            continue  # needs A by columns
-        a, b, c = (draw(rng, shape, "float64") for shape in ((m, k), (k, n), (m, n)))
-        plan = tiny_plan(TINY, path, 1, m, n, k)
+        a, b = suited(way, draw(rng, (m, k), "float64"), draw(rng, (k, n), "float64"))
+        c = draw(rng, (m, n), "float64")
+        plan = tiny_plan((TINY, way, 1), a, b, kc=3)
+        turns.append(
+            (-(-n // plan.blocking.nc), -(-k // plan.blocking.kc), -(-m // plan.blocking.mc)) if plan.blocking else (0,)
+        )
         got = blisgemm.gemm(a, b, c, alpha=-2, beta=3, plan=plan)
         expect_equal(got, exact_gemm(a, b, c, -2, 3), plan, (m, n, k))
     assert plan.kernel == TINY, "the forced kernel must be the one that ran"
-    assert plan.path == path, "the forced path must be the one that ran"
-    if path == "packed":
-        blocking = plan.blocking
-        turns = [
-            -(-9 // blocking.nc),
-            -(-5 // blocking.kc),
-            -(-7 // blocking.mc),
-            blocking.nc // TINY.nr,
-            blocking.mc // TINY.mr,
-        ]
-        assert min(turns) > 1, f"7 x 9 x 5 was to turn every loop more than once: jc pc ic jr ir = {turns}"
+    assert (plan.path, plan.access) == (("direct", "columns") if way == "columns" else (way, "rows"))
+    at_least = {"packed": 2, "sweep": 1, "stream": 1}.get(way, 0)
+    assert max(min(turn) for turn in turns) >= at_least, f"7 x 9 x 5 was to turn every loop more than once: {turns}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -174,6 +196,42 @@ def test_plans_chosen_by_the_library_are_exact_at_the_edges_of_its_own_blocks(dt
         want = exact_gemm(op(a, trans[0]), op(b, trans[1]), c, 2, -1)
         case = (m, n, k, keywords)
         expect_equal(blisgemm.gemm(a, b, c, **keywords), want, blisgemm.explain(a, b, c, **keywords), case)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_without_a_plan_are_exact_in_every_layout(dtype: str) -> None:
+    # the fast lane for small and plain operands, and every path that the library chooses by itself
+    rng = seed(f"lane {dtype}")
+    shapes = (
+        (1, 1, 1), (3, 5, 7), (17, 19, 23), (1, 70, 33), (70, 1, 33), (8, 8, 900), (2, 1100, 960), (5, 660, 640),
+        (660, 5, 640), (300, 250, 30), (130, 140, 150),
+    )  # fmt: skip
+    values: tuple[complex, ...] = (1, -1, 0.7) if dtype.startswith("float") else (1, 0.7, 2 - 1j)
+    grid = covering(
+        rng, 55, shape=shapes, alpha=values, beta=(0, 1, 1.3), trans_a=TRANS, trans_b=TRANS, a=INPUT_LAYOUTS,
+        b=INPUT_LAYOUTS, c=INPUT_LAYOUTS, out=(None, "c", *OUTPUT_LAYOUTS),
+    )  # fmt: skip
+    for number, choice in enumerate(grid):
+        m, n, k = choice["shape"]
+        if number % 2:  # plain ones, which the lane takes
+            choice |= {name: str(rng.choice(("C", "F", "columns"))) for name in "abc"}
+        if k > 100:  # the same term so often adds up to more than rounded_gemm can hold
+            choice |= {name: "sliced" for name in "ab" if choice[name].startswith("zero")}
+        in_place = choice["out"] == "c"
+        if in_place and choice["c"].startswith("zero"):
+            choice["c"] = "columns"
+        trans = {"trans_a": choice["trans_a"], "trans_b": choice["trans_b"]}
+        a = lay_out(draw(rng, (k, m) if trans["trans_a"] in ("T", "C") else (m, k), dtype, 1), choice["a"])
+        b = lay_out(draw(rng, (n, k) if trans["trans_b"] in ("T", "C") else (k, n), dtype, 1), choice["b"])
+        c = lay_out(draw(rng, (m, n), dtype), choice["c"])
+        out = c if in_place else choice["out"] and lay_out(draw(rng, (m, n), dtype), choice["out"])
+        around = None if out is None else surroundings(out)
+        factors = {"alpha": choice["alpha"], "beta": choice["beta"]}
+        op_a, op_b = op(a, trans["trans_a"]), op(b, trans["trans_b"])
+        want = rounded_gemm(op_a, op_b, c, **factors, kc=kc_for(dtype, k), fused=current().isa.fma)
+        plan = blisgemm.explain(a, b, c, **trans, **factors, out=out, threads=1)
+        expect_equal(blisgemm.gemm(a, b, c, **trans, **factors, out=out, threads=1), want, plan, choice)
+        assert out is None or surroundings(out) == around, f"something was written outside out\n{choice}\n{plan}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

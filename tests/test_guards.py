@@ -35,6 +35,7 @@ from support import (
 import blisgemm
 from blisgemm.ukernel.spec import KernelSpec
 
+Case = tuple[KernelSpec, str, int]
 PAGE = mmap.PAGESIZE
 NONE, READ, READ_WRITE = 0, 1, 3  # PROT_* of mmap(2) on every Unix
 
@@ -90,14 +91,14 @@ def guarded(values: np.ndarray, layout: str, side: str) -> tuple[np.ndarray, Gua
 
 
 LAYOUTS = ("C", "F", "leading", "leading_F", "sparse", "unaligned", "reversed")
-ROWS, COLUMNS = ("C", "leading", "unaligned"), ("F", "leading_F")  # what the direct path reads
+ROWS, COLUMNS = ("C", "leading", "unaligned"), ("F", "leading_F")  # of unit stride, as the ways without packing need
 
 
 def child(dtype: str) -> None:
     """Run the guarded products of one dtype; the last line printed is the case at hand."""
     rng = np.random.default_rng(9)
     for case in [case for case in kernel_paths() if case[0].acc_dtype == dtype]:
-        spec, path, threads = case
+        spec, way, _ = case
         for turn in range(50):
             tall = rng.integers(0, 3)  # a third each: edges of one tile, of few tiles, anything
             m = int(rng.integers(1, (spec.mr, 3 * spec.mr, 40)[tall] + 2))
@@ -106,11 +107,10 @@ def child(dtype: str) -> None:
             layouts = [str(x) for x in rng.choice(LAYOUTS, 3)]
             if turn < 14:  # each layout of each operand at least once in the shape that vectors like
                 layouts = [LAYOUTS[turn % 7], LAYOUTS[(turn // 2) % 7], LAYOUTS[(turn // 3) % 7]]
-            if path == "direct":
-                if n == 1:
-                    n = 2
-                by_columns = layouts[2] in COLUMNS and m > 1
-                layouts[0 if by_columns else 1] = str(rng.choice(COLUMNS if by_columns else ROWS))
+            if way != "packed":
+                swapped = m > 1 and (n == 1 or layouts[2] in COLUMNS)
+                by_rows = (way == "columns") == swapped
+                layouts[0 if swapped else 1] = str(rng.choice(ROWS if by_rows else COLUMNS))
             for side in ("behind", "before"):
                 alpha, beta = (1, 0) if turn % 2 else (2, -1)
                 print(
@@ -118,23 +118,39 @@ def child(dtype: str) -> None:
                     f"m, n, k = {m, n, k} layouts of a, b, c {layouts} {side} beta={beta}",
                     flush=True,
                 )
-                run_one(rng, spec, path, threads, (m, n, k), layouts, side, alpha, beta)
+                run_one(rng, case, (m, n, k), layouts, side, alpha, beta)
+        if way != "packed":
+            every_edge_guarded(rng, case)
     print("done", flush=True)
 
 
+def every_edge_guarded(rng: np.random.Generator, case: Case) -> None:
+    """Run every edge of a tile against the pages behind its operands: a kernel has a variant for each."""
+    spec, way, _ = case
+    for m in range(1, (2 if way == "sweep" else spec.mr) + 1):
+        for n in range(1, spec.nr + 1):
+            k = int(rng.choice((1, 2, 4, 5, 8, 9)))
+            layouts = ["C", "F" if way == "columns" else "C", "C"]
+            if n == 1 and m > 1:  # computed transposed
+                layouts[0] = "C" if way == "columns" else "F"
+            alpha, beta = (1, 0) if (m + n) % 3 else (2, -1)
+            print(case_id(case), f"m, n, k = {m, n, k}, every edge, beta={beta}", flush=True)
+            run_one(rng, case, (m, n, k), layouts, "behind", alpha, beta)
+
+
 def run_one(
-    rng: np.random.Generator, spec: KernelSpec, path: str, threads: int, shape: tuple[int, int, int],
-    layouts: list[str], side: str, alpha: int, beta: int,
+    rng: np.random.Generator, case: Case, shape: tuple[int, int, int], layouts: list[str], side: str, alpha: int,
+    beta: int,
 ) -> None:  # fmt: skip
     m, n, k = shape
-    values = [draw(rng, s, spec.acc_dtype) for s in ((m, k), (k, n), (m, n))]
+    values = [draw(rng, s, case[0].acc_dtype) for s in ((m, k), (k, n), (m, n))]
     (a, a_pages), (b, b_pages), (c, c_pages) = (
         guarded(x, layout, side) for x, layout in zip(values, layouts, strict=True)
     )
     a_pages.freeze()
     b_pages.freeze()
     gaps = gap_bytes(c, c_pages)
-    plan = tiny_plan(spec, path, threads, m, n, k)
+    plan = tiny_plan(case, a, b, c)
     got = blisgemm.gemm(a, b, c, alpha=alpha, beta=beta, out=c, plan=plan)
     expect_equal(got, exact_gemm(*values, alpha, beta), plan, (shape, layouts, side))
     assert gap_bytes(c, c_pages) == gaps, f"a gap of c was written: {shape} {layouts} {side}\n{plan}"

@@ -13,70 +13,92 @@ import numpy as np
 import pytest
 from numba import njit, types
 from numba.np import numpy_support
-from support import DTYPES, draw, expect_equal, kernels_here, lay_out, paths_of, surroundings
+from support import (
+    DTYPES,
+    case_id,
+    draw,
+    expect_equal,
+    kernel_paths,
+    kernels_here,
+    lay_out,
+    paths_of,
+    suited,
+    surroundings,
+    tiny_plan,
+)
 
 import blisgemm
 from blisgemm.errors import BlisgemmValueError
 from blisgemm.machine import ISAS, KNOWN, host_isas, isas_of
 from blisgemm.ukernel import catalog, reference
-from blisgemm.ukernel.bind import KernelType, microkernel, microkernel_part, pack_micro_panel, sweep
+from blisgemm.ukernel.bind import KernelType, microkernel, microkernel_part, pack_micro_panels, sweep
 from blisgemm.ukernel.spec import KernelSpec
 
-every_kernel = pytest.mark.parametrize("spec", kernels_here(), ids=lambda spec: spec.name)
 
-
-@pytest.mark.parametrize(("spec", "path"), [(spec, path) for spec in kernels_here() for path in paths_of(spec)])
-def test_a_times_identity_and_identity_times_b_are_exact(spec: KernelSpec, path: str) -> None:
+@pytest.mark.parametrize("case", [case for case in kernel_paths() if case[2] == 1], ids=case_id)
+def test_a_times_identity_and_identity_times_b_are_exact(case: tuple[KernelSpec, str, int]) -> None:
     rng = np.random.default_rng(17)
+    spec, way, _ = case
     scalar = np.dtype(spec.acc_dtype).type
-    for m, n, k in (
-        (max(spec.mr, 2), spec.nr, spec.nr),  # a single column would be computed transposed
-        (2 * spec.mr + 1, spec.nr + 1, spec.nr + 1),
-        (3, 2 * spec.nr - 1, 2 * spec.nr - 1),
-    ):
+    for m, k in ((max(spec.mr, 2), spec.nr), (2 * spec.mr + 1, spec.nr + 1), (3, 2 * spec.nr - 1)):
         values = rng.standard_normal((m, k))
         if spec.complex:
             values = values + 1j * rng.standard_normal((m, k))
         x = values.astype(spec.acc_dtype)
-        blocking = (2 * spec.mr, spec.nr, 5)
-        plan = blisgemm.make_plan(m, n, k, spec.acc_dtype, kernel=spec, path=path, blocking=blocking, threads=1)
-        assert plan.kernel == spec
-        expect_equal(blisgemm.gemm(x, np.eye(k, dtype=x.dtype), plan=plan), x, plan, "A I")
-        plan = replace(plan, m=k, n=m, k=k)
         xt = np.ascontiguousarray(x.T)
-        expect_equal(blisgemm.gemm(np.eye(k, dtype=x.dtype), xt, plan=plan), xt, plan, "I B")
-        expect_equal(blisgemm.gemm(np.eye(k, dtype=x.dtype), xt, alpha=scalar(-2), plan=plan), -2 * xt, plan, "-2 I B")
+        for a, b, name in ((x, np.eye(k, dtype=x.dtype), "A I"), (np.eye(k, dtype=x.dtype), xt, "I B")):
+            a, b = suited(way, a, b)
+            plan = tiny_plan(case, a, b)
+            assert plan.kernel == spec
+            want = x if name == "A I" else xt
+            expect_equal(blisgemm.gemm(a, b, plan=plan), want, plan, name)
+            expect_equal(blisgemm.gemm(a, b, alpha=scalar(-2), plan=plan), -2 * want, plan, f"-2 {name}")
 
 
-WORDS = ("pack", "microkernel, packed", "microkernel, rows", "microkernel, columns", "microkernel_part", "sweep")
-PACK, PACKED, ROWS, COLUMNS, PARTS, SWEEP = range(6)
+WORDS = ("microkernel, packed", "microkernel, rows", "microkernel, columns", "microkernel_part", "sweep")
+PACKED, ROWS, COLUMNS, PARTS, SWEEP = range(5)
 
 
 @njit
-def words(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj, sums):  # type: ignore[no-untyped-def]
-    if word == PACK:
-        pack_micro_panel(kernel, "mr", m, k, a, a_pack)
-        pack_micro_panel(kernel, "nr", n, k, b.T, b_pack)
-    elif word == PACKED:
-        microkernel(kernel, "packed", m, n, k, alpha, a_pack, b_pack, beta, c, conj)
-    elif word == ROWS:
-        microkernel(kernel, "rows", m, n, k, alpha, a, b, beta, c, conj)
-    elif word == COLUMNS:
-        microkernel(kernel, "columns", m, n, k, alpha, a, b, beta, c, conj)
-    elif word == PARTS:
-        for p in range(0, k, 5):
-            p_cur = min(5, k - p)
-            microkernel_part(kernel, m, n, p_cur, alpha, a[:, p:], b[p:], beta, c, conj, sums, p + 5 >= k)
-    else:
-        for p in range(0, k, 8):
-            p_cur = min(8, k - p)
-            for i in range(m):
-                row = sums[i * kernel.nr * kernel.chains :]
-                sweep(kernel, n, p_cur, alpha, a[i:, p:], b[p:], beta, c[i:], conj, row, p + 8 >= k)
+def packed_word(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj, sums):  # type: ignore[no-untyped-def]
+    microkernel(kernel, "packed", m, n, k, alpha, a_pack, b_pack, beta, c, conj)
 
 
-def compile_words(spec: KernelSpec) -> Any:
-    """Return ``words`` for that kernel as one machine-code function that takes arrays of any strides."""
+@njit
+def rows_word(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj, sums):  # type: ignore[no-untyped-def]
+    microkernel(kernel, "rows", m, n, k, alpha, a, b, beta, c, conj)
+
+
+@njit
+def columns_word(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj, sums):  # type: ignore[no-untyped-def]
+    microkernel(kernel, "columns", m, n, k, alpha, a, b, beta, c, conj)
+
+
+@njit
+def parts_word(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj, sums):  # type: ignore[no-untyped-def]
+    for p in range(0, k, 5):
+        p_cur = min(5, k - p)
+        microkernel_part(kernel, m, n, p_cur, alpha, a[:, p:], b[p:], beta, c, conj, sums, p + 5 >= k)
+
+
+@njit
+def sweep_word(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj, sums):  # type: ignore[no-untyped-def]
+    for p in range(0, k, 8):
+        p_cur = min(8, k - p)
+        for i in range(m):
+            row = sums[i * kernel.nr * kernel.chains :]
+            sweep(kernel, n, p_cur, alpha, a[i:, p:], b[p:], beta, c[i:], conj, row, p + 8 >= k)
+
+
+# The words of each way; a kernel is tried with the words of its own ways only, since each takes a second to compile.
+WORDS_OF = {
+    "packed": (packed_word, PACKED), "direct": (rows_word, ROWS), "columns": (columns_word, COLUMNS),
+    "stream": (parts_word, PARTS), "sweep": (sweep_word, SWEEP),
+}  # fmt: skip
+
+
+def compile_word(words: Any, spec: KernelSpec) -> Any:
+    """Return one of these for that kernel as a machine-code function that takes arrays of any strides."""
     scalar = numpy_support.from_dtype(np.dtype(spec.acc_dtype))
     matrix = types.Array(scalar, 2, "A")
     panel = types.Array(numpy_support.from_dtype(np.dtype(f"float{spec.real_bits}")), 1, "C")
@@ -108,11 +130,17 @@ def aligned(count: int, dtype: Any) -> np.ndarray:
     return raw[start : start + (count + 8) * np.dtype(dtype).itemsize].view(dtype)
 
 
-@every_kernel
+def kernels_with_words() -> list[KernelSpec]:
+    """Return the kernels of the best set here, and of another one for each dtype: the others' words run in products."""
+    best, *others = host_isas()
+    lesser = {dtype: others[i % len(others)] for i, dtype in enumerate(DTYPES) if others}
+    return [spec for spec in kernels_here() if spec.isa in (best, lesser.get(spec.acc_dtype))]
+
+
+@pytest.mark.parametrize("spec", kernels_with_words(), ids=lambda spec: spec.name)
 def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
-    """One compilation per kernel serves them all."""
     rng = np.random.default_rng(18)
-    run = compile_words(spec)
+    run = {WORDS_OF[way][1]: compile_word(WORDS_OF[way][0], spec) for way in paths_of(spec)}
     real = np.dtype(f"float{spec.real_bits}")
     scalar = np.dtype(spec.acc_dtype).type
     layouts = ("C", "F", "sliced", "columns", "columns_F", "reversed")
@@ -127,17 +155,12 @@ def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
             draw(rng, (k, n), spec.acc_dtype),
             ("C", "columns")[turn % 2] if turn % 4 < 2 else layouts[turn // 2 % 6],
         )
-        panels, meant = [], []
-        for width, rows, x in (("mr", m, a), ("nr", n, b.T)):
+        panels = []
+        for width, x in (("mr", a), ("nr", b.T)):
             panels.append(aligned(k * getattr(spec, width) * spec.planes, real))
-            meant.append(aligned(k * getattr(spec, width) * spec.planes, real))
-            reference.pack_micro_panel(spec, width, rows, k, x, meant[-1])
-        zero = scalar(0)
-        run(spec, PACK, m, n, k, zero, a, b, *panels, zero, np.empty((0, 0), a.dtype), 0, aligned(8, real))
-        for got, want, width in zip(panels, meant, ("mr", "nr"), strict=True):
-            expect_equal(got, want, case=f"{told} packed by {width}", same_bits=True)
+            reference.pack_micro_panels(spec, width, x, panels[-1][None])
 
-        for word in (PACKED, ROWS, COLUMNS, PARTS, SWEEP):
+        for word in sorted(run):
             if word in (ROWS, PARTS, SWEEP) and b.strides[1] != b.itemsize:
                 continue  # rows of B are read as they lie, and need unit column stride
             if word == COLUMNS and b.strides[0] != b.itemsize:
@@ -152,11 +175,41 @@ def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
             rows = m if word == SWEEP else 1  # whole vectors of sums for each row that sweeps
             sums = aligned(rows * max(spec.sums, spec.nr * spec.chains), real)
             sums[:] = 0
-            run(spec, word, m, n, k, alpha, a, b, *panels, beta, c, conj, sums)
-            source_a, source_b = meant if word == PACKED else (a, b)
+            run[word](spec, word, m, n, k, alpha, a, b, *panels, beta, c, conj, sums)
+            source_a, source_b = panels if word == PACKED else (a, b)
             reference.microkernel(spec, m, n, k, alpha, source_a, source_b, beta, want, conj)
             expect_equal(c, want, case=f"{told} {WORDS[word]}: alpha {alpha} beta {beta} conj {conj}")
             assert surroundings(c) == around, f"{told} {WORDS[word]}: a gap of c was written"
+
+
+@njit
+def pack_words(kernel, of_a, x, out):  # type: ignore[no-untyped-def]
+    if of_a:
+        pack_micro_panels(kernel, "mr", x, out)
+    else:
+        pack_micro_panels(kernel, "nr", x, out)
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for spec in kernels_with_words() if "packed" in paths_of(spec)], ids=lambda spec: spec.name
+)
+def test_packed_micro_panels_equal_their_numpy_meaning(spec: KernelSpec) -> None:
+    rng = np.random.default_rng(20)
+    real = np.dtype(f"float{spec.real_bits}")
+    scalar, reals = (numpy_support.from_dtype(np.dtype(dtype)) for dtype in (spec.acc_dtype, real))
+    run = pack_words.compile((KernelType(spec), types.boolean, types.Array(scalar, 2, "A"), types.Array(reals, 2, "C")))
+    for of_a, width in ((True, spec.mr), (False, spec.nr)):
+        for rows in (1, width - 1, width, width + 1, 4 * width - 1, 4 * width, 4 * width + 1, 9 * width + 1):
+            for layout in ("C", "F", "sliced", "columns", "columns_F", "reversed", "unaligned"):
+                k = int(rng.choice((1, 2, 3, 4, 5, 7, 8, 9, 16, 33)))
+                x = lay_out(draw(rng, (max(rows, 1), k), spec.acc_dtype), layout)
+                panels, length = -(-x.shape[0] // width), (k + 1) * width * spec.planes  # a step of canaries behind
+                length += -length % (64 // real.itemsize)
+                got, want = (aligned(panels * length, real)[: panels * length].reshape(panels, length) for _ in "ab")
+                got[:], want[:] = 77, 77
+                run(spec, of_a, x, got)
+                reference.pack_micro_panels(spec, "mr" if of_a else "nr", x, want)
+                expect_equal(got, want, case=f"{spec.name} {width} rows {rows} k {k} {layout}", same_bits=True)
 
 
 # ---- the catalog --------------------------------------------------------------------------------

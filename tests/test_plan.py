@@ -11,8 +11,9 @@ import pytest
 import blisgemm
 from blisgemm.errors import BlisgemmTypeError, BlisgemmValueError
 from blisgemm.machine.known import KNOWN
-from blisgemm.plan import DIRECT_TERMS, Plan, choose_kernel
+from blisgemm.plan import DIRECT_TERMS, STREAM_STEP, SWEEP_ROWS, Plan, choose_kernel, plan_for
 from blisgemm.ukernel import catalog
+from blisgemm.ukernel.spec import steps_of_sweep
 
 PACKED = blisgemm.make_plan(70, 70, 70, path="packed", threads=1)
 
@@ -47,7 +48,8 @@ def test_an_altered_plan_that_makes_no_sense_is_refused(change: dict[str, Any]) 
         ((2, 2, 2, "no such"), {}, BlisgemmTypeError, "dtype: expected"),
         ((2, 2, 2), {"path": "sideways"}, BlisgemmValueError, "path: expected"),
         ((2, 2, 2), {"blocking": (1, 2)}, BlisgemmTypeError, "blocking: expected"),
-        ((300, 1, 600), {"path": "direct"}, BlisgemmValueError, "computed transposed"),
+        ((300, 1, 600), {"path": "stream"}, BlisgemmValueError, "computed transposed"),
+        ((300, 1, 600), {"path": "sweep"}, BlisgemmValueError, "computed transposed"),
     ],
 )
 def test_make_plan_names_the_argument(arguments: Any, keywords: Any, error: type[Exception], words: str) -> None:
@@ -84,13 +86,82 @@ def test_a_product_of_the_fast_lane_is_planned_as_it_runs(n: int) -> None:
     assert plan.kernel == choose_kernel("float32", "direct")[0]
 
 
-def test_one_or_two_rows_use_the_row_kernel_on_either_path() -> None:
-    row = choose_kernel("float32", "row")[0]
-    assert blisgemm.make_plan(1, 3000, 3000).kernel == row
-    assert blisgemm.make_plan(3000, 1, 3000).kernel == row
+def test_a_few_rows_or_columns_are_not_packed() -> None:
+    kernels = {role: choose_kernel("float32", role)[0] for role in ("direct", "row", "column")}
+    row = blisgemm.make_plan(1, 3000, 3000)
+    assert (row.path, row.kernel, row.step) == ("sweep", kernels["row"], steps_of_sweep(kernels["row"]))
+    if kernels["direct"].mr > SWEEP_ROWS:
+        rows = blisgemm.make_plan(kernels["direct"].mr, 3000, 3000)
+        assert (rows.path, rows.kernel, rows.step) == ("stream", kernels["direct"], STREAM_STEP)
+    column = blisgemm.make_plan(3000, 1, 3000)  # A by rows is B by columns
+    assert (column.path, column.access, column.kernel) == ("direct", "columns", kernels["column"])
+    columns = blisgemm.make_plan(3000, 4, 300)
+    assert (columns.path, columns.access, columns.kernel) == ("direct", "rows", kernels["direct"])
     a, x = np.ones((3000, 700), np.float32), np.arange(700, dtype=np.float32)
     assert (blisgemm.matmul(a, x) == x.sum()).all()
     assert (blisgemm.matmul(x, a.T) == x.sum()).all()
+    assert (blisgemm.matmul(np.asfortranarray(a), x) == x.sum()).all()
+
+
+@pytest.mark.parametrize(
+    ("a_order", "b_order", "shape", "told"),
+    [
+        ("C", "F", (8, 700, 700), ("direct", "by its columns")),
+        ("C", "F", (600, 700, 700), ("packed", "have unit stride")),
+        ("C", "C", (3000, 4, 700), ("direct", "along the rows of C")),
+        ("C", "C", (900, 900, 40), ("packed", "walked along its rows")),
+        ("C", "C", (2, 1500, 900), ("sweep", "in steps of")),
+        ("F", "C", (1500, 1, 1500), ("sweep", "computed as C'")),
+    ],
+)
+def test_explain_tells_the_way_of_operands_as_they_lie(
+    a_order: Any, b_order: Any, shape: tuple[int, int, int], told: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m, n, k = shape
+    monkeypatch.setattr(blisgemm.plan, "DIRECT_SHARE_OF_L2", {})  # as on a machine that no row speaks of
+    plan_for.cache_clear()
+    a, b = (np.ones(s, np.float32, order) for s, order in (((m, k), a_order), ((k, n), b_order)))
+    text = blisgemm.explain(a, b, threads=1)
+    plan_for.cache_clear()
+    assert f"path      {told[0]}" in text
+    assert told[1] in text
+
+
+@pytest.mark.parametrize(
+    ("path", "access", "lying"), [("sweep", "rows", "F"), ("stream", "rows", "F"), ("direct", "rows", "F"),
+                                  ("direct", "columns", "C"), ("direct", "columns", "general")],
+)  # fmt: skip
+def test_a_plan_that_cannot_read_b_as_it_lies_is_refused_and_nothing_is_written(
+    path: str, access: str, lying: Any
+) -> None:
+    plan = replace(blisgemm.make_plan(4, 40, 30, path=path, threads=1), access=access)
+    a, b = np.ones((4, 30), np.float32), np.ones((30, 40), np.float32)
+    b = np.ones((60, 80), np.float32)[::2, ::2] if lying == "general" else np.array(b, order=lying)
+    out = np.full((4, 40), np.nan, np.float32)
+    with pytest.raises(BlisgemmValueError, match=r"plan: expected .*unit stride"):
+        blisgemm.gemm(a, b, out, beta=1, out=out, plan=plan)
+    assert np.isnan(out).all()
+
+
+@pytest.mark.parametrize("path", ["stream", "sweep"])
+def test_a_plan_whose_sums_are_of_other_rows_is_refused(path: str) -> None:
+    # C by columns is computed transposed: 300 rows, where the buffer of sums has 3
+    m, n, k = 3, 300, 40
+    plan = blisgemm.make_plan(m, n, k, path=path, threads=1)
+    a, b = np.ones((m, k), np.float32, "F"), np.ones((k, n), np.float32)
+    out = np.zeros((m, n), np.float32, "F")
+    with pytest.raises(BlisgemmValueError, match=r"plan: expected one for C by columns; got one for C by rows"):
+        blisgemm.gemm(a, b, out=out, plan=plan)
+    assert (blisgemm.gemm(a, b, out=out, plan=replace(plan, swapped=True)) == k).all()
+
+
+@pytest.mark.parametrize("path", ["stream", "sweep"])
+@pytest.mark.parametrize("change", [{"step": 0}, {"nc": 0}, {"nc": 3}, {"kc": 0}], ids=str)
+def test_an_altered_plan_of_parts_that_makes_no_sense_is_refused(path: str, change: dict[str, int]) -> None:
+    plan = blisgemm.make_plan(2, 100, 100, path=path, threads=1)
+    changes = change if "step" in change else {"blocking": replace(plan.blocking, **change)}  # type: ignore[type-var]
+    with pytest.raises(BlisgemmValueError, match=r"expected .*got"):
+        replace(plan, **changes)
 
 
 def test_explain_takes_every_keyword_of_gemm() -> None:

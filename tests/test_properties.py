@@ -15,9 +15,23 @@ import numpy as np
 import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
-from support import DTYPES, TRANS, bits, draw, draw_reals, expect_equal, kernels_here, lay_out, op, paths_of
+from support import (
+    DTYPES,
+    TRANS,
+    bits,
+    case_id,
+    draw,
+    draw_reals,
+    expect_equal,
+    kernel_paths,
+    lay_out,
+    op,
+    suited,
+    tiny_plan,
+)
 
 import blisgemm
+from blisgemm.blocking import kc_for
 
 KINDS = (
     "?",
@@ -335,26 +349,23 @@ def test_the_number_of_threads_does_not_change_a_bit(dtype: str, shape: tuple[in
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("path", ["direct", "packed"])
-def test_every_kernel_with_fma_and_either_path_give_the_same_bits(dtype: str, path: str) -> None:
-    fused = [spec for spec in kernels_here(dtype) if spec.isa.fma and path in paths_of(spec)]
+def test_every_kernel_with_fma_on_every_way_and_number_of_threads_gives_the_same_bits(dtype: str) -> None:
+    fused = [case for case in kernel_paths() if case[0].isa.fma and case[0].acc_dtype == dtype]
     if not fused:
         pytest.skip("no kernel with fma runs on this machine")
-    for shape in ((37, 53, 29), (5, 50, 900)):
+    for shape, kc in (((37, 53, 29), 29), ((5, 50, 900), kc_for(dtype, 900)), ((1, 131, 70), 33), ((67, 1, 70), 33)):
         a, b, c = pair_of(4, dtype, shape)
-        want = None
-        for spec in fused:
-            plan = blisgemm.make_plan(*shape, dtype, kernel=spec, path=path, threads=1)
-            got = blisgemm.gemm(a, b, c, alpha=0.7, beta=1.3, plan=plan)
-            want = got if want is None else want
-            expect_equal(got, want, plan, f"{spec.name} against {fused[0].name}", same_bits=True)
-        expect_equal(
-            blisgemm.gemm(a, b, c, alpha=0.7, beta=1.3),
-            want,
-            blisgemm.explain(a, b),
-            "chosen",
-            same_bits=True,
-        )
+        for alpha, beta in ((0.7, 1.3), (0.7, 0)):  # without beta a direct kernel stores by itself
+            want = None
+            for case in fused:
+                left, right = suited(case[1], a, b)
+                plan = tiny_plan(case, left, right, kc=kc)
+                got = blisgemm.gemm(left, right, c, alpha=alpha, beta=beta, plan=plan)
+                want = got if want is None else want
+                expect_equal(got, want, plan, f"{case_id(case)} against {case_id(fused[0])}", same_bits=True)
+            if kc == kc_for(dtype, shape[2]):
+                got = blisgemm.gemm(a, b, c, alpha=alpha, beta=beta)
+                expect_equal(got, want, blisgemm.explain(a, b), "chosen", same_bits=True)
 
 
 def test_bits_tells_minus_zero_from_plus_zero() -> None:

@@ -11,7 +11,22 @@ from typing import Any
 import golden
 import numpy as np
 import pytest
-from support import DTYPES, chain, draw_reals, expect_equal, fma, kernels_here, lay_out, op, paths_of, run_python
+from support import (
+    DTYPES,
+    WAYS,
+    case_id,
+    chain,
+    draw_reals,
+    expect_equal,
+    fma,
+    kernel_paths,
+    kernels_here,
+    lay_out,
+    op,
+    run_python,
+    suited,
+    tiny_plan,
+)
 
 import blisgemm
 from blisgemm.blocking import KC_MAX, kc_for
@@ -70,23 +85,19 @@ def test_golden_digests_hold_in_any_layout(layout: str) -> None:
 
 
 @needs_fma
-@pytest.mark.parametrize("path", ["direct", "packed"])
-def test_golden_digests_hold_for_every_kernel_with_fma(path: str) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_golden_digests_hold_for_every_kernel_with_fma(way: str) -> None:
     got: dict[str, str] = {}
     for name, a, b, c, keywords in golden.cases():
-        a, b = (np.ascontiguousarray(op(x, t)) for x, t in ((a, keywords["trans_a"]), (b, keywords["trans_b"])))
-        if path == "direct" and b.shape[1] == 1:
-            continue  # a column runs as a row, and A by rows isn't B by rows then
+        a, b = suited(way, op(a, keywords["trans_a"]), op(b, keywords["trans_b"]))
         factors = {"alpha": keywords["alpha"], "beta": keywords["beta"]}
-        for spec in kernels_here(a.dtype.name):
-            if spec.isa.fma and path in paths_of(spec):
-                plan = blisgemm.make_plan(
-                    a.shape[0], b.shape[1], a.shape[1], spec.acc_dtype, kernel=spec, path=path, threads=1
-                )
+        for case in kernel_paths():
+            if case[0].acc_dtype == a.dtype.name and case[0].isa.fma and case[1] == way:
+                plan = tiny_plan(case, a, b, kc=kc_for(a.dtype.name, a.shape[1]))
                 digest = golden.digest(blisgemm.gemm(a, b, c, plan=plan, **factors))
-                assert digest == golden.load()[name], f"{name} on {spec.name}\n{plan}"
+                assert digest == golden.load()[name], f"{name} on {case_id(case)}\n{plan}"
                 got[name] = digest
-    assert got
+    assert got.keys() == golden.load().keys()
 
 
 @needs_fma

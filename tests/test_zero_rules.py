@@ -10,7 +10,7 @@ import itertools
 
 import numpy as np
 import pytest
-from support import DTYPES, bits, case_id, draw, exact_gemm, expect_equal, kernel_paths, lay_out, tiny_plan
+from support import DTYPES, bits, case_id, draw, exact_gemm, expect_equal, kernel_paths, lay_out, suited, tiny_plan
 
 import blisgemm
 from blisgemm.ukernel.spec import KernelSpec
@@ -22,8 +22,8 @@ Case = tuple[KernelSpec, str, int]
 
 
 def shapes(spec: KernelSpec) -> list[tuple[int, int, int]]:
-    """A part of a tile, one tile, edges on both sides of several blocks."""
-    return [(1, 1, 1), (2, 3, 4), (spec.mr, spec.nr, 3), (2 * spec.mr + 1, 2 * spec.nr + 3, 7)]
+    """A part of a tile, one tile, edges on both sides of several blocks, a single column."""
+    return [(1, 1, 1), (2, 3, 4), (spec.mr, spec.nr, 3), (2 * spec.mr + 1, 2 * spec.nr + 3, 23), (spec.nr + 1, 1, 5)]
 
 
 def zeros_for(dtype: str) -> tuple[complex, ...]:
@@ -32,11 +32,11 @@ def zeros_for(dtype: str) -> tuple[complex, ...]:
 
 @every_kernel_path
 def test_alpha_zero_reads_neither_a_nor_b(case: Case) -> None:
-    spec, path, threads = case
+    spec, way, _ = case
     rng = np.random.default_rng(1)
     for (m, n, k), bad in itertools.product(shapes(spec), BAD):
-        plan = tiny_plan(spec, path, threads, m, n, k)
-        a, b = (np.full(shape, bad, spec.acc_dtype) for shape in ((m, k), (k, n)))
+        a, b = suited(way, *(np.full(shape, bad, spec.acc_dtype) for shape in ((m, k), (k, n))))
+        plan = tiny_plan(case, a, b)
         c = draw(rng, (m, n), spec.acc_dtype)
         for alpha in zeros_for(spec.acc_dtype):
             expect_equal(blisgemm.gemm(a, b, alpha=alpha, plan=plan), np.zeros_like(c), plan, (alpha, bad))
@@ -49,28 +49,28 @@ def test_alpha_zero_reads_neither_a_nor_b(case: Case) -> None:
 
 @every_kernel_path
 def test_beta_zero_reads_neither_c_nor_out(case: Case) -> None:
-    spec, path, threads = case
+    spec, way, _ = case
     rng = np.random.default_rng(2)
     for (m, n, k), bad, layout in itertools.product(shapes(spec), BAD, ("C", "F", "sliced", "unaligned")):
-        plan = tiny_plan(spec, path, threads, m, n, k)
-        a, b = draw(rng, (m, k), spec.acc_dtype), draw(rng, (k, n), spec.acc_dtype)
+        a, b = suited(way, draw(rng, (m, k), spec.acc_dtype), draw(rng, (k, n), spec.acc_dtype))
         want = exact_gemm(a, b, None, 1, 0)
         for beta in zeros_for(spec.acc_dtype):
             c, out = (lay_out(np.full((m, n), bad, spec.acc_dtype), layout) for _ in range(2))
             told = (beta, bad, layout)
-            a = np.asfortranarray(a) if layout == "F" else a  # then C is computed by columns, also without packing
+            plan = tiny_plan(case, a, b)
             expect_equal(blisgemm.gemm(a, b, c, beta=beta, plan=plan), want, plan, told)
+            plan = tiny_plan(case, a, b, out)  # where out lies by columns, its transpose is computed
             expect_equal(blisgemm.gemm(a, b, beta=beta, out=out, plan=plan), want, plan, told)
             expect_equal(blisgemm.gemm(a, b, c, beta=beta, out=c, plan=plan), want, plan, (*told, "out is c"))
 
 
 @every_kernel_path
 def test_k_zero_is_beta_c_and_plus_zero_whatever_out_held(case: Case) -> None:
-    spec, path, threads = case
+    spec, way, _ = case
     rng = np.random.default_rng(3)
     for m, n, _ in shapes(spec):
-        plan = tiny_plan(spec, path, threads, m, n, 0)
-        a, b = np.empty((m, 0), spec.acc_dtype), np.empty((0, n), spec.acc_dtype)
+        a, b = suited(way, np.empty((m, 0), spec.acc_dtype), np.empty((0, n), spec.acc_dtype))
+        plan = tiny_plan(case, a, b)
         c, plus_zero = draw(rng, (m, n), spec.acc_dtype), np.zeros((m, n), spec.acc_dtype)
         expect_equal(blisgemm.gemm(a, b, c, beta=-3, plan=plan), -3 * c, plan)
         for junk, alpha in itertools.product((np.nan, -0.0, -7), (1, -1, 0)):
@@ -84,16 +84,16 @@ def test_k_zero_is_beta_c_and_plus_zero_whatever_out_held(case: Case) -> None:
 
 @every_kernel_path
 def test_zero_times_nan_is_nan_and_stays_in_its_row_and_column(case: Case) -> None:
-    spec, path, threads = case
+    spec, way, _ = case
     rng = np.random.default_rng(4)
     for (m, n, k), bad in itertools.product(shapes(spec), BAD):
-        plan = tiny_plan(spec, path, threads, m, n, k)
-        a, b = draw(rng, (m, k), spec.acc_dtype), draw(rng, (k, n), spec.acc_dtype)
+        a, b = suited(way, draw(rng, (m, k), spec.acc_dtype), draw(rng, (k, n), spec.acc_dtype))
+        plan = tiny_plan(case, a, b)
         clean = exact_gemm(a, b, None, 1, 0)
         # the last row and the last p: beside what fills the micro-panels up
         a[-1] = 0
         b[-1, -1] = bad
-        poisoned = a.copy()
+        poisoned = a.copy(order="K")
         poisoned[0, -1] = bad
         got = blisgemm.gemm(poisoned, b, plan=plan)
         assert np.isnan(got[-1, -1]) or (m == 1), f"0 * {bad} was skipped at (-1, -1)\nplan: {plan}"
@@ -106,17 +106,18 @@ def test_zero_times_nan_is_nan_and_stays_in_its_row_and_column(case: Case) -> No
 
 @every_kernel_path
 def test_a_sum_starts_at_plus_zero(case: Case) -> None:
-    spec, path, threads = case
-    m, n, k = spec.mr + 1, spec.nr + 1, 4
-    plan = tiny_plan(spec, path, threads, m, n, k)
-    a, b = np.zeros((m, k), spec.acc_dtype), np.ones((k, n), spec.acc_dtype)
+    spec, way, _ = case
+    m, n, k = spec.mr + 1, spec.nr + 1, 12
+    a, b = suited(way, np.zeros((m, k), spec.acc_dtype), np.ones((k, n), spec.acc_dtype))
+    plan = tiny_plan(case, a, b)
     a[...] = -0.0  # fma(-0, 1, +0) is +0
     got = blisgemm.gemm(a, b, plan=plan)
     assert not np.signbit(got.real).any(), f"-0 came out\nplan: {plan}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1, 1, 1), (4, 4, 4), (100, 100, 100), (1, 70, 30), (70, 1, 30), (200, 210, 220)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (4, 4, 4), (100, 100, 100), (1, 70, 30), (70, 1, 30), (200, 210, 220),
+                                   (2, 3000, 900), (5, 1500, 700), (900, 5, 700), (900, 60, 50)])  # fmt: skip
 def test_the_rules_hold_on_whatever_path_the_library_chooses(dtype: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     rng = np.random.default_rng(5)
