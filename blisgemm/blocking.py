@@ -27,7 +27,7 @@ from .machine.facts import Cache, Machine
 from .ukernel.spec import KernelSpec
 
 __all__ = ["KC_MAX", "PANEL_BYTES_MAX", "Blocking", "Footprint", "LowAnswer", "choose_blocking", "even_mc",
-           "even_nc", "footprints", "kc_for", "low_et_al", "pack_together", "tiles_for"]  # fmt: skip
+           "even_nc", "footprints", "kc_for", "low_et_al", "pack_together", "say_tiles", "tiles_for"]  # fmt: skip
 
 # Elements of k in one block, at most; multiples of KC_STEP. Between BLIS's 256 (haswell) and 640 (altra).
 # Source: bench/kc.py on Zen 4 (AVX-512 and AVX2 kernels) and Emerald Rapids, 2026-11-29: of 256, 384, 512
@@ -60,7 +60,7 @@ NC_MIN = 1024
 # Columns of the panel of B where there is no third level to fit. Source: BLIS config/haswell nc.
 NC_NO_L3 = 4080
 
-# How the work of several threads is cut: see ``tiles_for``.
+# How the work of several threads is cut: see ``tiles_for``. TILE_LEAST in micro-panels of A and of B.
 TILES_PER_THREAD, TILE_LEAST = 8, (12, 4)
 
 # The workspace of a panel of B stays bounded where L3 is very large. Source: our choice; with kc = 512 in
@@ -200,8 +200,9 @@ def even_nc(kernel: KernelSpec, n: int, most: int) -> int:
 def tiles_for(kernel: KernelSpec, chosen: Blocking, m: int, n: int, threads: int) -> Blocking:
     """Divide a blocking among threads: tiles of mc x nt that each takes when it is free, of rows packed together.
 
-    About ``TILES_PER_THREAD`` each, so that a slow core delays the others little, but none below ``TILE_LEAST``
-    micro-panels, whose panels would be fetched too often.
+    About ``TILES_PER_THREAD`` each, so that a slow core delays the others little, twice as wide as high and no higher
+    than L2 allows; but none below ``TILE_LEAST`` micro-panels before it is made even, since its panels would be
+    fetched too often.
 
     Source: f32 on 16 cores of an Emerald Rapids VM, 2026-11-30, GFLOP/s with ic x jr ways of fixed shares and with
     tiles of 96x192, 192x384, 480x768: n = 1000 619, 878 711 292; 2000 785, 1278 1272 725; 4000 870, 1425 1482
@@ -212,15 +213,28 @@ def tiles_for(kernel: KernelSpec, chosen: Blocking, m: int, n: int, threads: int
     rows = max(TILE_LEAST[0] * kernel.mr, round(math.sqrt(area / 2)))
     mc = even_mc(kernel, m, min(chosen.mc, rows))
     nt = even_nc(kernel, nc_cur, max(TILE_LEAST[1] * kernel.nr, round(area / mc)))
-    tiles = _ceil_div(m, mc) * _ceil_div(nc_cur, nt)
-    why = f"tiles of {mc} x {nt}: {tiles} for {threads} threads, who take one whenever they are free"
-    return pack_together(kernel, replace(chosen, mc=mc, nt=nt, reasons=(*chosen.reasons, why)), m)
+    cut = replace(chosen, mc=mc, nt=nt)
+    why_mc = f"mc = {mc}: tiles for {threads} threads are lower than the {chosen.mc} rows that L2 would hold"
+    reasons = [why_mc if mc < chosen.mc and text.startswith("mc = ") else text for text in chosen.reasons]
+    return pack_together(kernel, replace(cut, reasons=(*reasons, say_tiles(cut, m, n, threads))), m)
+
+
+def say_tiles(chosen: Blocking, m: int, n: int, threads: int) -> str:
+    """Say how many tiles a full panel has, and for whom."""
+    tiles = _ceil_div(m, chosen.mc) * _ceil_div(min(chosen.nc, n), chosen.nt)
+    shared = f"{tiles} tiles of {chosen.mc} x {chosen.nt} for {threads} threads"
+    return f"nt = {chosen.nt}: {shared}, each of which takes the next when it is free"
 
 
 def pack_together(kernel: KernelSpec, chosen: Blocking, m: int) -> Blocking:
     """Let all rows of A be packed together, or as many whole blocks as ``PANEL_BYTES_MAX`` holds."""
-    blocks = max(1, PANEL_BYTES_MAX // (chosen.kc * kernel.itemsize * chosen.mc))
-    return replace(chosen, ma=chosen.mc * min(blocks, _ceil_div(m, chosen.mc)))
+    block_bytes = chosen.kc * kernel.itemsize * chosen.mc
+    blocks = max(1, PANEL_BYTES_MAX // block_bytes)
+    sizes = tuple(
+        replace(each, bytes=block_bytes, share=block_bytes / each.cache_bytes) if each.what == "block of A" else each
+        for each in chosen.footprints
+    )
+    return replace(chosen, ma=chosen.mc * min(blocks, _ceil_div(m, chosen.mc)), footprints=sizes)
 
 
 def footprints(

@@ -1,6 +1,6 @@
 """A plan: what will run for a product and why, as a value that is printed and executed alike.
 
-Knows: how kernel, path, blocking and ways are chosen from facts. Does not know: arrays, or how anything is
+Knows: how kernel, path, blocking and threads are chosen from facts. Does not know: arrays, or how anything is
 run. Called by ``api`` and ``driver`` (per call, cached) and by people (``make_plan``, ``explain``).
 """
 
@@ -88,7 +88,8 @@ class Plan:
         path: ``empty`` (nothing to do), ``scale`` (A and B not read), ``direct`` (no packing), ``sweep`` and
             ``stream`` (a few rows: B passes once), ``packed`` (the five loops) or ``numpy`` (NumPy itself does it).
         kernel, blocking: what the path uses; ``None`` where it has none.
-        ic_ways, jr_ways: threads over rows and over columns of each panel.
+        ic_ways, jr_ways: threads over rows and over columns of C; on the packed path ic_ways is all of them, who share
+            the tiles of each panel as they get free.
         batch: how many products of this shape; batch_ways: threads over them.
         access: how a direct kernel reads B: ``rows`` (unit column stride) or ``columns`` (unit row stride).
         rows_first: whether micro-tiles go along the rows of C rather than down its columns.
@@ -406,7 +407,7 @@ def plan_for(
         tunable = batch_ways == 1 and m > spec.mr and useful_threads(m * n * k, threads) == threads
         chosen = choose_blocking(machine, spec, m, n, k, ic_ways)
         if m <= chosen.mc:
-            chosen = _stream_b(machine, spec, chosen, k)
+            chosen = _stream_b(machine, spec, chosen, k, ic_ways)
         if ic_ways > 1:
             chosen = tiles_for(spec, chosen, m, n, ic_ways)
         if tunable:
@@ -448,13 +449,14 @@ def _waiting_columns(
     return nc, (f"nc: the waiting sums of {nc} columns take up to half of L{cache.level}",)
 
 
-def _stream_b(machine: Machine, spec: KernelSpec, chosen: Blocking, k: int) -> Blocking:
-    """Narrow the panel of B where only one block of A meets it: it is used once, so half of L2 holds it."""
+def _stream_b(machine: Machine, spec: KernelSpec, chosen: Blocking, k: int, threads: int) -> Blocking:
+    """Narrow the panel of B where only one block of A meets it: it is used once, so half of the L2 in use holds it."""
     column_bytes = min(chosen.kc, k) * spec.itemsize
-    nc = max(spec.nr, machine.l2.size_bytes // machine.l2.cores // 2 // column_bytes // spec.nr * spec.nr)
+    nc = max(spec.nr, machine.l2.size_bytes // machine.l2.cores // 2 // column_bytes // spec.nr * spec.nr) * threads
     if nc >= chosen.nc:
         return chosen
-    reason = f"nc: {nc}, since one block of A uses the panel of B once: half of L2 holds it"
+    l2 = "L2" if threads == 1 else f"the L2 of {threads} cores"
+    reason = f"nc: {nc}, since one block of A uses the panel of B once: half of {l2} holds it"
     return replace(chosen, nc=nc, nt=nc, reasons=(*chosen.reasons, reason))
 
 
