@@ -64,6 +64,9 @@ DIRECT_TERMS = 128**3
 DIRECT_SHARE_OF_L2 = {("zen4", "avx512"): 1.0, ("zen4", "avx2"): 1 / 8}
 
 
+# How much fuller another tile must be: the first one is a few per cent faster where both are full (catalog).
+TILE_GAIN = 1.05
+
 # Steps of p in one pass of the stream path: of 8, 16 and 32 the middle one won, by 10 to 30 %, at 3 to 12 rows of
 # 2000 x 2000 in f32 and f64 (Zen 3, AVX2, 2026-11-30).
 STREAM_STEP = 16
@@ -125,6 +128,7 @@ class Plan:
         if self.kernel is not None and self.blocking is not None:
             if self.path == "packed":
                 _check_blocking((self.blocking.mc, self.blocking.nc, self.blocking.kc), self.kernel)
+                _check_tiles(self.blocking, self.kernel)
             else:
                 _check_steps(self.blocking, self.step, self.kernel, self.path)
 
@@ -236,13 +240,24 @@ def _runnable(spec: KernelSpec) -> KernelSpec:
     return spec
 
 
-def choose_kernel(dtype: str, role: str) -> tuple[KernelSpec, str]:
-    """Return the kernel for a dtype in a role of ``catalog.ROLES`` on this machine, and why."""
+def choose_kernel(dtype: str, role: str, m: int = 0, n: int = 0) -> tuple[KernelSpec, str]:
+    """Return the kernel for a dtype in a role of ``catalog.ROLES`` on this machine, and why.
+
+    Of several packed ones it is the first, unless m x n fills the tiles of another by ``TILE_GAIN`` better.
+    """
     forced = _forced_kernel()
     if forced is not None and forced.acc_dtype == dtype:
         return forced, f"kernel: BLISGEMM_KERNEL names {forced.name}"
     machine = current()
-    spec = catalog.preferred(dtype, machine.isa, role)
+    spec, *others = catalog.candidates(dtype, machine.isa, role)
+
+    def padded(tile: KernelSpec) -> int:
+        return -(-m // tile.mr) * tile.mr * -(-n // tile.nr) * tile.nr
+
+    for other in others if role == "packed" else ():
+        if TILE_GAIN * padded(other) < padded(spec):
+            text = f"kernel: {other.name}, since {spec.name} would compute {padded(spec):,} elements of C for {m * n:,}"
+            return other, f"{text}, this one {padded(other):,}"
     return spec, f"kernel: {spec.name} is the {role} kernel of {machine.isa.name}"
 
 
@@ -336,6 +351,15 @@ def _check_blocking(blocking: Any, kernel: KernelSpec) -> tuple[int, int, int]:
     return mc, nc, kc
 
 
+def _check_tiles(blocking: Blocking, kernel: KernelSpec) -> None:
+    """Raise unless the tiles that threads take begin where micro-panels do."""
+    nt, ma = blocking.nt, blocking.ma
+    if min(nt, ma) < 1 or nt % kernel.nr or ma % kernel.mr:
+        raise BlisgemmValueError(
+            f"blocking: expected nt a multiple of nr = {kernel.nr}, ma of mr = {kernel.mr}; got nt {nt}, ma {ma}"
+        )
+
+
 def _check_steps(blocking: Blocking, step: int, kernel: KernelSpec, path: str) -> None:
     """Raise unless the loops of a path without packing advance."""
     if blocking.kc < 1:
@@ -387,7 +411,7 @@ def plan_for(
         rows = "columns of A (one column of C is computed transposed)" if swapped else "rows of B"
         raise BlisgemmValueError(f"path: expected 'packed', as {path!r} needs {rows} with unit stride; got {path!r}")
     path = way.path
-    spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, way.role)
+    spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, way.role, m, n)
     useful = useful_threads(m * n * k * batch, threads)
     batch_ways = min(useful, batch) if batch > 1 and (path == "direct" or batch >= useful) else 1
     reasons = [why, *notes, why_kernel]

@@ -28,6 +28,8 @@ PACKED = blisgemm.make_plan(70, 70, 70, path="packed", threads=1)
         {"path": "zz"},
         {"blocking": replace(PACKED.blocking, mc=PACKED.kernel.mr + 1)},  # type: ignore[union-attr, type-var]
         {"blocking": replace(PACKED.blocking, kc=0)},  # type: ignore[type-var]
+        {"blocking": replace(PACKED.blocking, nt=PACKED.kernel.nr - 1)},  # type: ignore[union-attr, type-var]
+        {"blocking": replace(PACKED.blocking, ma=PACKED.kernel.mr + 1)},  # type: ignore[union-attr, type-var]
     ],
     ids=str,
 )
