@@ -24,6 +24,7 @@ from blisgemm.blocking import (
     footprints,
     kc_for,
     low_et_al,
+    tiles_for,
 )
 from blisgemm.errors import BlisgemmValueError
 from blisgemm.machine import ISAS, KNOWN, Cache, Machine
@@ -112,9 +113,9 @@ def test_kc_at_the_edges() -> None:
 
 @every_kernel
 @pytest.mark.parametrize("k", EXTENTS)
-def test_kc_is_the_same_on_every_machine_for_every_shape_and_all_ways(kernel: KernelSpec, k: int) -> None:
-    grid = itertools.product(KNOWN.values(), ((1, 1), (5000, 3), (1, HUGE)), ((1, 1), (4, 2)))
-    found = {choose_blocking(machine, kernel, m, n, k, *w).kc for machine, (m, n), w in grid}
+def test_kc_is_the_same_on_every_machine_for_every_shape_and_all_threads(kernel: KernelSpec, k: int) -> None:
+    grid = itertools.product(KNOWN.values(), ((1, 1), (5000, 3), (1, HUGE)), (1, 8))
+    found = {choose_blocking(machine, kernel, m, n, k, threads).kc for machine, (m, n), threads in grid}
     assert found == {kc_for(kernel.acc_dtype, k)}
 
 
@@ -138,11 +139,9 @@ def test_blocks_are_multiples_and_cover_no_more_than_needed(machine: Machine, ke
 
 
 @thorough
-@given(machines, kernels, extents, extents, extents, ways, ways)
-def test_blocks_fit_their_caches(
-    machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, ic_ways: int, jr_ways: int
-) -> None:
-    chosen = choose_blocking(machine, kernel, m, n, k, ic_ways, jr_ways)
+@given(machines, kernels, extents, extents, extents, ways)
+def test_blocks_fit_their_caches(machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, threads: int) -> None:
+    chosen = choose_blocking(machine, kernel, m, n, k, threads)
     l2, kc, size = machine.l2, chosen.kc, kernel.itemsize
     block, b_micro, c_columns = (
         chosen.mc * kc * size, kc * kernel.nr * size, chosen.mc * kernel.nr * size,
@@ -154,7 +153,7 @@ def test_blocks_fit_their_caches(
     panel = kc * chosen.nc * size
     assert panel <= PANEL_BYTES_MAX
     if machine.l3 and chosen.nc > max(NC_MIN, kernel.nr):
-        users = min(ic_ways * jr_ways, machine.l3.cores)
+        users = min(threads, machine.l3.cores)
         assert 2 * panel * machine.l3.cores <= machine.l3.size_bytes * users
 
 
@@ -171,19 +170,16 @@ def test_the_block_of_a_takes_a_third_to_two_thirds_of_l2(machine: Machine, kern
 
 
 @thorough
-@given(machines, kernels, st.integers(1, HUGE), st.integers(1, HUGE), extents, ways, ways)
+@given(machines, kernels, st.integers(1, HUGE), st.integers(1, HUGE), extents, ways)
 def test_blocks_are_as_equal_as_whole_micro_panels_allow(
-    machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, ic_ways: int, jr_ways: int
+    machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, threads: int
 ) -> None:
-    chosen = choose_blocking(machine, kernel, m, n, k, ic_ways, jr_ways)
-    mine = blocks(blocks(m, kernel.mr), ic_ways)  # micro-panels of A, of B
-    for panels, step, unit in (
-        (mine, chosen.mc // kernel.mr, 1),
-        (blocks(n, kernel.nr), chosen.nc // kernel.nr, jr_ways),
-    ):
+    chosen = choose_blocking(machine, kernel, m, n, k, threads)
+    for extent, step, width in ((m, chosen.mc, kernel.mr), (n, chosen.nc, kernel.nr)):
+        panels, step = blocks(extent, width), step // width
         count = blocks(panels, step)
-        assert step - last(panels, step) < count * unit  # less than one unit short per block
-        if count * unit <= step // 2:
+        assert step - last(panels, step) < count  # less than one micro-panel short per block
+        if count <= step // 2:
             assert 2 * last(panels, step) >= step
 
 
@@ -200,22 +196,19 @@ def test_a_matrix_just_over_one_block_splits_in_halves(machine: Machine) -> None
 # ---- threads and shared caches -------------------------------------------------------------------
 
 
-@every_machine
-def test_ic_ways_split_the_rows_before_mc_is_chosen(machine: Machine) -> None:
-    kernel = KERNELS[0]
-    m = 16 * kernel.mr
-    for ic_ways in (1, 2, 4, 8, 16, 64):
-        chosen = choose_blocking(machine, kernel, m, 1000, 64, ic_ways)
-        assert chosen.mc <= max(kernel.mr, m // ic_ways)
-    assert chosen.mc == kernel.mr
-    assert "one thread's" in chosen.reasons[1]
-
-
-def test_full_panels_of_b_divide_evenly_over_the_ways_of_jr() -> None:
-    for machine, kernel, jr_ways in itertools.product(KNOWN.values(), KERNELS, (1, 2, 3, 5, 8)):
-        chosen = choose_blocking(machine, kernel, 1000, 100_003, 384, 1, jr_ways)
-        if chosen.nc < 100_003:
-            assert chosen.nc % (kernel.nr * jr_ways) == 0
+@thorough
+@given(machines, kernels, st.integers(1, HUGE), st.integers(1, HUGE), st.integers(1, 2000), st.integers(2, 64))
+def test_tiles_for_threads_are_whole_micro_panels_within_the_blocks(
+    machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, threads: int
+) -> None:
+    whole = choose_blocking(machine, kernel, m, n, k, threads)
+    cut = tiles_for(kernel, whole, m, n, threads)
+    assert (cut.nc, cut.kc) == (whole.nc, whole.kc)
+    assert kernel.mr <= cut.mc <= whole.mc
+    assert kernel.nr <= cut.nt <= cut.nc
+    assert cut.mc % kernel.mr == cut.nt % kernel.nr == cut.ma % cut.mc == 0
+    assert cut.ma <= blocks(m, cut.mc) * cut.mc
+    assert cut.ma == cut.mc or cut.ma * cut.kc * kernel.itemsize <= PANEL_BYTES_MAX
 
 
 @every_machine
@@ -248,7 +241,7 @@ def test_few_ways_leave_less_to_a_than_many_of_the_same_size() -> None:
     kernel = KERNELS[5]
     haswell, skylake = (footprint(KNOWN[name], kernel, "block of A") for name in ("haswell", "skylake"))
     assert skylake.share <= 1 / 2 < haswell.share
-    assert "of 4 L2 ways B takes 1 and C 1" in choose_blocking(KNOWN["skylake"], kernel, 999, 9, 384).reasons[1]
+    assert "of 4 L2 ways B takes 1 and C 1" in choose_blocking(KNOWN["skylake"], kernel, 999, HUGE, 384).reasons[1]
 
 
 @pytest.mark.parametrize("l2_ways", [1, 2, 3])
@@ -277,7 +270,7 @@ def test_a_cache_of_few_ways_still_yields_blocks(l2_ways: int) -> None:
     ],
 )
 def test_mc_lands_near_the_seed_numbers(name: str, kernel: KernelSpec, k: int, mc: int, within: float) -> None:
-    limit = max(choose_blocking(KNOWN[name], kernel, m, 1, k).mc for m in range(1, 2 * mc + 99))
+    limit = max(choose_blocking(KNOWN[name], kernel, m, HUGE, k).mc for m in range(1, 2 * mc + 99))
     assert abs(limit - mc) <= within * mc
 
 
@@ -290,11 +283,11 @@ def test_all_of_haswells_l3_holds_blis_panel() -> None:
 
 
 @thorough
-@given(machines, kernels, extents, extents, extents, ways, ways)
+@given(machines, kernels, extents, extents, extents, ways)
 def test_every_decision_comes_with_a_reason_that_names_it(
-    machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, ic_ways: int, jr_ways: int
+    machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, threads: int
 ) -> None:
-    chosen = choose_blocking(machine, kernel, m, n, k, ic_ways, jr_ways)
+    chosen = choose_blocking(machine, kernel, m, n, k, threads)
     assert [reason.split(":")[0] for reason in chosen.reasons] == [
         f"kc = {chosen.kc}", f"mc = {chosen.mc}", f"nc = {chosen.nc}", "L1",
     ]  # fmt: skip
@@ -363,10 +356,8 @@ def test_errors_name_the_argument_what_was_expected_and_what_came() -> None:
     machine, kernel = KNOWN["zen4"], KERNELS[0]
     with pytest.raises(BlisgemmValueError, match=r"m: expected m >= 0; got -2"):
         choose_blocking(machine, kernel, -2, 1, 1)
-    with pytest.raises(BlisgemmValueError, match=r"ic_ways: expected ic_ways >= 1; got 0"):
+    with pytest.raises(BlisgemmValueError, match=r"threads: expected threads >= 1; got 0"):
         choose_blocking(machine, kernel, 1, 1, 1, 0)
-    with pytest.raises(BlisgemmValueError, match=r"jr_ways: expected jr_ways >= 1; got 0"):
-        choose_blocking(machine, kernel, 1, 1, 1, 1, 0)
 
 
 def test_empty_extents_give_one_micro_panel() -> None:
@@ -379,6 +370,6 @@ def test_a_choice_is_made_within_a_millisecond() -> None:
     best = float("inf")
     for _ in range(50):
         start = time.perf_counter()
-        choose_blocking(KNOWN["zen4"], KERNELS[0], 1009, 4093, 100_003, 4, 2)
+        choose_blocking(KNOWN["zen4"], KERNELS[0], 1009, 4093, 100_003, 8)
         best = min(best, time.perf_counter() - start)
     assert best < 1e-3
