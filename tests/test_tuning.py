@@ -41,7 +41,7 @@ def choice(what: str, value: Any, dtype: str = "float32", threads: int = 1, **fi
     """Return a choice that counts here, as if it had been measured with kc = 256."""
     role = {"direct_share": "wide", "direct_terms": "direct"}.get(what, "packed")
     kernel = choose_kernel(dtype, role)[0]
-    model = {"ways": (1, 1), "mc": kernel.mr, "nc": kernel.nr, "direct_terms": DIRECT_TERMS}.get(what, 0.0)
+    model = {"mc": kernel.mr, "nc": kernel.nr, "nt": kernel.nr, "direct_terms": DIRECT_TERMS}.get(what, 0.0)
     made = Choice(what, dtype, threads, kernel.name, 256, value, model, DAY, GAIN, ("1000x1000x1000", "1800x500x1000"))
     return replace(made, **fields)
 
@@ -82,8 +82,8 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     mr, nr = KERNEL["float64"].mr, KERNEL["float64"].nr
     choices = (
-        choice("mc", 4 * mr, "float64"), choice("nc", 64 * nr, "float64"), choice("ways", (1, 2), threads=2),
-        choice("direct_share", 0.25), choice("direct_terms", 96**3),
+        choice("mc", 4 * mr, "float64"), choice("nc", 64 * nr, "float64"), choice("direct_terms", 96**3),
+        choice("nt", 2 * KERNEL["float32"].nr, threads=2), choice("direct_share", 0.25),
     )  # fmt: skip
     found = read(written(tmp_path / "t.toml", *choices), current())
     assert found == Tuning(choices, str(tmp_path / "t.toml"))
@@ -131,7 +131,8 @@ def test_fewer_cores_left_by_affinity_are_no_other_machine(tmp_path: Path) -> No
     assert not found.ignored
 
 
-MR = KERNEL["float32"].mr
+MR, NR = KERNEL["float32"].mr, KERNEL["float32"].nr
+NT: dict[str, Any] = {"what": "nt", "threads": 2, "value": NR, "model": NR}
 BAD_ROWS: list[dict[str, Any]] = [
     {"what": "kc"}, {"what": ["mc"]}, {"what": 1}, {"dtype": "int32"}, {"dtype": "f32"}, {"threads": 0},
     {"threads": True}, {"threads": 10**9}, {"threads": "2"}, {"kernel": "f32_1x1_none"}, {"kernel": 7},
@@ -140,8 +141,9 @@ BAD_ROWS: list[dict[str, Any]] = [
     {"value": True}, {"value": [MR]}, {"model": 0}, {"on": "yesterday"}, {"on": "2026-1-1"}, {"on": 2026},
     {"gain": 1.1}, {"gain": [1.1, 1.0]}, {"gain": [float("nan"), 1.0, 1.0]}, {"gain": [1.1, True, 1.1]},
     {"gain": [1.1, -1.0, float("inf")]}, {"at": []}, {"at": "x"}, {"at": ["1000x1000"]}, {"at": ["axbxc"]},
-    {"at": ["\x1b[2J"]}, {"what": "ways", "value": [1]}, {"what": "ways", "value": [0, 1], "model": [1, 1]},
-    {"what": "ways", "value": [2, 2], "model": [1, 1]}, {"what": "ways", "value": [1.0, 1], "model": [1, 1]},
+    {"at": ["\x1b[2J"]}, {"what": "ways", "threads": 2, "value": [1, 2], "model": [2, 1]}, NT | {"threads": 1},
+    NT | {"value": NR + 1}, NT | {"value": 0}, NT | {"value": -NR}, NT | {"value": float(NR)}, NT | {"value": [NR]},
+    NT | {"value": NR * 10**9}, NT | {"model": NR - 1},
     {"what": "direct_share", "value": float("nan"), "model": 0}, {"what": "direct_share", "value": 100, "model": 0},
     {"what": "direct_share", "value": -0.1, "model": 0}, {"what": "direct_terms", "value": 2**62, "model": 8},
     {"what": "direct_terms", "value": -1, "model": 8}, {"what": "nc", "value": KERNEL["float32"].nr * 10**9},
@@ -293,9 +295,10 @@ def test_the_file_is_read_once_however_many_threads_begin(monkeypatch: pytest.Mo
 def small_block(dtype: str, threads: int = 1) -> tuple[Choice, ...]:
     """Return choices that no model would make: tiny blocks, everything packed."""
     kernel = KERNEL[dtype]
+    tiles = {"mc": 2 * kernel.mr, "nt": 2 * kernel.nr} if threads > 1 else {"mc": 2 * kernel.mr}
     return (
-        choice("mc", 2 * kernel.mr, dtype, threads), choice("nc", 3 * kernel.nr, dtype, threads),
-        choice("ways", (1, threads), dtype, threads), choice("direct_terms", 0, dtype, threads),
+        *(choice(what, value, dtype, threads, at=("150x150x150",)) for what, value in tiles.items()),
+        choice("nc", 3 * kernel.nr, dtype, threads), choice("direct_terms", 0, dtype, threads),
         choice("direct_share", 0.0, dtype, threads),
     )  # fmt: skip
 
@@ -332,7 +335,7 @@ def test_kc_is_never_tuned() -> None:
 def test_a_tuned_block_takes_no_more_memory_than_the_problem() -> None:
     kernel = KERNEL["float32"]
     huge = choice("mc", 100 * kernel.mr), choice("nc", 100 * kernel.nr)
-    plan = planned(*huge, m=kernel.mr + 1, n=kernel.nr + 1, k=600, path="packed")
+    plan = planned(*huge, m=kernel.mr + 1, n=kernel.nr + 1, k=600, path="packed", kernel=kernel)
     assert plan.blocking is not None
     assert (plan.blocking.mc, plan.blocking.nc) == (2 * kernel.mr, 2 * kernel.nr)
 
@@ -368,12 +371,44 @@ def test_a_shorter_kc_gets_more_rows_of_the_same_bytes() -> None:
     assert plan.blocking.mc == 8 * kernel.mr
 
 
-def test_tuned_ways_give_way_where_a_thread_would_get_more_work() -> None:
-    tuned = choice("ways", (1, 4), threads=4)
-    square = planned(tuned, threads=4, path="packed")
-    assert (square.ic_ways, square.jr_ways) == (1, 4) or square.jr_ways == planned(threads=4, path="packed").jr_ways
-    tall = planned(tuned, m=4000, n=KERNEL["float32"].nr, threads=4, path="packed")
-    assert tall.jr_ways == 1
+def test_tuned_tiles_are_in_the_plan_which_counts_them() -> None:
+    mr, nr = MR, NR
+    model = planned(threads=4, path="packed").blocking
+    plan = planned(
+        choice("mc", 5 * mr, threads=4), choice("nc", 10 * nr, threads=4), choice("nt", 4 * nr, threads=4),
+        threads=4, path="packed",
+    )  # fmt: skip
+    blocking = plan.blocking
+    assert blocking is not None and model is not None
+    assert blocking.mc <= 5 * mr and blocking.nc <= 10 * nr and blocking.nt <= 4 * nr
+    assert blocking.ma % blocking.mc == 0 and blocking.ma >= 1000
+    assert f"nt: {blocking.nt} in place of the model's {model.nt}, tuned on 2026-11-30 (file ~/t.toml)" in str(plan)
+    tiles = -(-1000 // blocking.mc) * -(-blocking.nc // blocking.nt)
+    assert [text for text in blocking.reasons if text.startswith(("mc = ", "nc = ", "nt = "))] == [
+        f"nt = {blocking.nt}: {tiles} tiles of {blocking.mc} x {blocking.nt} for 4 threads, each of which takes the "
+        "next when it is free"
+    ]
+    block = next(each for each in blocking.footprints if each.what == "block of A")
+    assert block.bytes == blocking.mc * blocking.kc * 4
+
+
+def test_a_tuned_nc_alone_cuts_its_tiles_evenly() -> None:
+    plan = planned(choice("nc", 10 * NR, threads=4), threads=4, path="packed")
+    blocking = plan.blocking
+    assert blocking is not None
+    assert blocking.nt % NR == 0 and 0 < blocking.nt <= blocking.nc
+    tiles = -(-blocking.nc // blocking.nt)
+    assert tiles * blocking.nt - blocking.nc < tiles * NR
+
+
+def test_tuned_tiles_of_several_threads_count_near_the_size_that_was_timed() -> None:
+    for what, value in (("mc", 2 * MR), ("nt", NR)):
+        tuned = choice(what, value, threads=4)
+        for m, n, counts in ((1000, 1000, True), (1800, 1800, True), (600, 500, True), (4000, 4000, False)):
+            plans = [planned(*choices, m=m, n=n, threads=4, path="packed") for choices in ((tuned,), ())]
+            assert (plans[0] != plans[1]) == counts, (what, m, n)
+    one = choice("mc", 2 * MR)
+    assert planned(one, m=4000, n=4000, path="packed") != planned(m=4000, n=4000, path="packed")
 
 
 def test_tuned_limits_choose_the_path_and_the_plan_says_so() -> None:
@@ -458,8 +493,8 @@ def found(watch: Fake, seconds: float = 60, threads: int = 2, dtype: str = "floa
 
 
 def half_mc(dtype: str, threads: int = 2) -> int:
-    """Return a bit more than half of the mc that the model allows."""
-    blocking = planned(m=10**7, threads=threads, dtype=dtype, path="packed").blocking
+    """Return a bit more than half of the mc that the model takes for what is timed."""
+    blocking = planned(m=1000 if threads > 1 else 10**7, threads=threads, dtype=dtype, path="packed").blocking
     assert blocking is not None
     return round(0.6 * blocking.mc)
 
@@ -468,6 +503,17 @@ def is_mc(plan: Plan, mc: int) -> bool:
     """Whether a large packed product has so small an mc."""
     large = plan.m * plan.n * plan.k > 10**8
     return large and plan.path == "packed" and plan.blocking is not None and plan.blocking.mc <= mc
+
+
+def is_wide(plan: Plan) -> bool:
+    """Whether the tiles of several threads are the widest that the panel allows."""
+    blocking = plan.blocking
+    return plan.path == "packed" and plan.threads > 1 and blocking is not None and blocking.nt == blocking.nc
+
+
+def test_one_thread_has_no_tiles_to_search() -> None:
+    assert "nt" not in found(Fake(lambda plan: 1.0), threads=1)
+    assert "nt" in found(Fake(lambda plan: 1.0), threads=2)
 
 
 def test_noise_alone_is_never_kept() -> None:
@@ -512,12 +558,13 @@ def test_two_choices_are_raced_together() -> None:
     limit = half_mc("float32")
 
     def cost(plan: Plan) -> float:
-        ways = 0.9 if plan.path == "packed" and plan.jr_ways == 2 else 1.0
-        return ways * (0.9 if is_mc(plan, limit) else 1.0)
+        return (0.9 if is_wide(plan) else 1.0) * (0.9 if is_mc(plan, limit) else 1.0)
 
     findings = found(Fake(cost, 0.005))
-    assert findings["ways"].choice is not None and findings["ways"].choice.value == (1, 2)
-    assert findings["mc"].choice is not None
+    for kept in (findings["nt"].choice, findings["mc"].choice):
+        assert kept is not None and isinstance(kept.value, int) and isinstance(kept.model, int)
+        assert (kept.value > kept.model) == (kept.what == "nt")
+    assert findings["nt"].choice is not None and findings["nt"].choice.value % KERNEL["float32"].nr == 0
     together = findings["together"]
     assert together.ratio is not None and together.choice is None
     assert together.ratio.median > 1.15
@@ -552,10 +599,10 @@ def test_what_is_found_is_what_a_file_may_hold(dtype: str, tmp_path: Path) -> No
 
     def cost(plan: Plan) -> float:
         packed = plan.path == "packed"
-        return (0.8 if packed and plan.jr_ways == 2 else 1.0) * (0.8 if packed or is_mc(plan, limit) else 1.0)
+        return (0.8 if is_wide(plan) else 1.0) * (0.8 if is_mc(plan, limit) else 1.0) * (0.8 if packed else 1.0)
 
     kept = tuple(x.choice for x in found(Fake(cost), dtype=dtype).values() if x.choice)
-    assert len(kept) >= 2
+    assert {"mc", "nt"} <= {choice.what for choice in kept}
     assert read(written(tmp_path / "t.toml", *kept), current()) == Tuning(kept, str(tmp_path / "t.toml"))
 
 

@@ -1,4 +1,4 @@
-"""Measure which blocks, ways and limits beat the model on this machine, and keep those that do.
+"""Measure which blocks, tiles and limits beat the model on this machine, and keep those that do.
 
 Knows: the words of the command, the table, and how the file is written: whole or not at all. Does not know: what is
 tried and what wins (``tuner``), what a file may hold (``tuning``), how a product is timed (``products``).
@@ -153,8 +153,6 @@ def _print_table(console: Console, findings: Sequence[Any], threads: int) -> Non
 def _text(what: str, value: Any) -> str:
     if value is None:
         return ""
-    if what == "ways":
-        return f"{value[0]} x {value[1]}"
     return f"{value:.1%}" if what == "direct_share" else f"{value:,}"
 
 

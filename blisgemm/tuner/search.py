@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..blocking import KC_MAX, Blocking
-from ..parallel import choose_ways
 from ..plan import Plan, model_limits, plan_for
 from ..tuning import NOTHING, Choice, Tuning
 from ..tuning.choices import Value
@@ -28,9 +27,10 @@ __all__ = ["Finding", "find_choices"]
 Shape = tuple[int, int, int]
 
 # Of the time for one dtype and number of threads.
-_TIME = {"ways": 0.15, "mc": 0.3, "nc": 0.2, "direct_share": 0.2, "direct_terms": 0.1, "together": 0.05}
+_TIME = {"mc": 0.3, "nt": 0.15, "nc": 0.2, "direct_share": 0.2, "direct_terms": 0.1, "together": 0.05}
 
 _MC_FACTORS = (0.5, 0.67, 0.8, 1.25, 1.5, 2.0)  # of the model's: twice as much is past any L2
+_NT_FACTORS = (0.25, 0.5, 0.75, 1.5, 2.0, 3.0)  # of the model's: tiles are many, so that slow threads take fewer
 _NC_COLUMNS = (384, 768, 1536, 3072, 6144)  # below, packing A again costs 5 % (blocking.NC_MIN); the timed n end above
 _SHARES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1.0, 1.5)
 _CUBES = (64, 80, 96, 112, 128, 144, 160, 192)
@@ -70,7 +70,7 @@ def find_choices(
     for plan in search.first_plans():
         watch.check(plan)
     begin = watch.now()
-    names = [name for name in _TIME if name != "ways" or threads > 1]
+    names = [name for name in _TIME if name != "nt" or threads > 1]
     for number, name in enumerate(names):
         left = seconds - (watch.now() - begin)
         share = left * _TIME[name] / sum(_TIME[other] for other in names[number:])
@@ -113,7 +113,7 @@ class _Search:
         return *self._packed(NOTHING), plan_for(100, 100, 100, self.dtype, self.threads, "rows", tuning=NOTHING)
 
     def pick(self, what: str, seconds: float) -> Finding:
-        """Screen all values of ways, mc or nc; keep the best if it then wins twice."""
+        """Screen all values of mc, nt or nc; keep the best if it then wins twice."""
         base = self._packed(self.tuning)
         kernel, blocking = base[0].kernel, base[0].blocking
         assert kernel is not None and blocking is not None
@@ -121,7 +121,7 @@ class _Search:
         contestants: dict[Value, tuple[Plan, ...]] = {}
         seen = {_runs(base)}
         for value in self._values(what, base[0]):
-            trial = _with(self.tuning, self._choice(what, kernel.name, blocking.kc, value, model))
+            trial = _with(self.tuning, self._choice(what, kernel.name, blocking.kc, value, model, shapes=self._shapes))
             plans = self._packed(trial)
             if _runs(plans) not in seen:
                 seen.add(_runs(plans))
@@ -145,16 +145,20 @@ class _Search:
 
     def together(self, packed: Sequence[Choice], seconds: float) -> Finding:
         """Race all packed choices at once against the model."""
-        self.tell("all together")
-        ratio = race(self.watch, self._packed(NOTHING), self._packed(self.tuning), seconds)
+        model, tuned = self._packed(NOTHING), self._packed(self.tuning)
+        end = self.watch.now() + seconds
+        if not self._checked("all together", (model, tuned), end):
+            return self._finding("together", None, None, None, None, "no time")
+        ratio = race(self.watch, model, tuned, end - self.watch.now())
         return self._finding("together", None, None, ratio, None, ", ".join(choice.what for choice in packed))
 
     def _model_of(self, what: str, plan: Plan) -> Value:
+        """Return the largest that the model allows: tiles of several threads at the first shape, else at any."""
         assert plan.blocking is not None
-        if what == "ways":
-            return plan.ic_ways, plan.jr_ways
         if what == "nc":
             return max(other.blocking.nc for other in self._packed(self.tuning) if other.blocking)
+        if self.threads > 1:
+            return plan.blocking.nt if what == "nt" else plan.blocking.mc
         vast = plan_for(_VAST, plan.n, plan.k, self.dtype, self.threads, "rows", path="packed", tuning=self.tuning)
         assert vast.blocking is not None
         return vast.blocking.mc
@@ -162,14 +166,10 @@ class _Search:
     def _values(self, what: str, plan: Plan) -> list[Value]:
         kernel = plan.kernel
         assert kernel is not None
-        if what == "ways":
-            model = choose_ways(plan.m, plan.n, kernel.mr, kernel.nr, self.threads)
-            grids = [(ic, self.threads // ic) for ic in range(1, self.threads + 1) if self.threads % ic == 0]
-            return [grid for grid in grids if grid != model]
-        if what == "mc":
-            limit = self._model_of("mc", plan)
-            assert isinstance(limit, int)
-            return [max(1, round(factor * limit / kernel.mr)) * kernel.mr for factor in _MC_FACTORS]
+        if what in ("mc", "nt"):
+            step, factors = (kernel.mr, _MC_FACTORS) if what == "mc" else (kernel.nr, _NT_FACTORS)
+            limit = self._model_of(what, plan)
+            return list(dict.fromkeys(max(1, round(factor * limit / step)) * step for factor in factors))
         return [-(-columns // kernel.nr) * kernel.nr for columns in _NC_COLUMNS]
 
     # ---- direct: as far as it wins, step by step ------------------------------------------------------
@@ -179,8 +179,8 @@ class _Search:
         terms, share = model_limits()
         model: Value = terms if what == "direct_terms" else share
         ladder = [float(x) for x in _SHARES] if what == "direct_share" else [n**3 for n in _CUBES]
-        rises = [x for x in ladder if x > _real(model)]
-        falls = [*(x for x in reversed(ladder) if x < _real(model)), *([0.0] if what == "direct_share" else [])]
+        rises = [x for x in ladder if x > float(model)]
+        falls = [*(x for x in reversed(ladder) if x < float(model)), *([0.0] if what == "direct_share" else [])]
         end = self.watch.now() + seconds
         last = self._finding(what, model, None, None, None, "no other")
         for direction in (rises, falls):
@@ -219,7 +219,7 @@ class _Search:
 
     def _shapes_between(self, what: str, a: Value, b: Value) -> tuple[Shape, ...]:
         """Return products that the larger of two limits lets go direct, and the smaller does not."""
-        high = max(_real(a), _real(b))
+        high = max(float(a), float(b))
         if what == "direct_terms":
             n = round(high ** (1 / 3)) // 2 * 2
             return (n, n, n), (2 * n, n, n // 2), (n // 2, 2 * n, n)
@@ -290,11 +290,6 @@ def _runs(plans: Sequence[Plan]) -> tuple[object, ...]:
 def _with(tuning: Tuning, choice: Choice) -> Tuning:
     rest = tuple(other for other in tuning.choices if other.key != choice.key)
     return replace(tuning, choices=(*rest, choice), source=tuning.source or "not saved yet")
-
-
-def _real(value: Value) -> float:
-    assert not isinstance(value, tuple)
-    return float(value)
 
 
 def _text(value: Value) -> str:

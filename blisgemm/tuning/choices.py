@@ -12,7 +12,7 @@ A document is what TOML gives::
     l1 = [32768, 8, 1]            # bytes, ways, cores that share it
     ...
     [[choice]]
-    what = "mc"                   # or nc, ways, direct_share, direct_terms; never kc
+    what = "mc"                   # or nc, nt, direct_share, direct_terms; never kc
     dtype = "float32"
     threads = 2                   # what the product may use; another number is another row
     kernel = "f32_6x16_avx2"
@@ -39,7 +39,7 @@ from ..ukernel.spec import KernelSpec
 
 __all__ = ["CHOICES", "NOTHING", "Choice", "Tuning", "Value", "as_document", "from_document", "machine_facts"]
 
-CHOICES = ("ways", "mc", "nc", "direct_share", "direct_terms")
+CHOICES = ("mc", "nc", "nt", "direct_share", "direct_terms")
 _FORMAT = 1
 _IDLE = ("cores",)  # told, not compared
 
@@ -48,7 +48,7 @@ _IDLE = ("cores",)  # told, not compared
 _SHARE_MAX, _TERMS_MAX, _THREADS_MAX, _BLOCK_OF_L2 = 4.0, 512**3, 4096, 4
 _TEXT_MAX, _ROWS_MAX = 80, 1000
 
-Value = int | float | tuple[int, int]
+Value = int | float
 
 
 @dataclass(frozen=True)
@@ -147,20 +147,13 @@ def _choice(row: Any, machine: Machine) -> Choice:
         raise BlisgemmValueError("expected a table")
     what, dtype = _one_of(row, "what", CHOICES), _one_of(row, "dtype", tuple(KC_MAX))
     kernel = _kernel(row.get("kernel"), dtype, machine)
-    threads, kc = _integer(row, "threads", 1, _THREADS_MAX), _integer(row, "kc", 1, KC_MAX[dtype])
-    value, model = (_value(row, name, what, kernel, kc, threads, machine) for name in ("value", "model"))
+    fewest = 2 if what == "nt" else 1  # one thread has no tiles
+    threads, kc = _integer(row, "threads", fewest, _THREADS_MAX), _integer(row, "kc", 1, KC_MAX[dtype])
+    value, model = (_value(row, name, what, kernel, kc, machine) for name in ("value", "model"))
     return Choice(what, dtype, threads, kernel.name, kc, value, model, _date(row), _gain(row), _shapes(row))
 
 
-def _value(row: Mapping[str, Any], name: str, what: str, kernel: KernelSpec, kc: int, threads: int,
-           machine: Machine) -> Value:  # fmt: skip
-    if what == "ways":
-        pair = row.get(name)
-        if not isinstance(pair, list) or len(pair) != 2 or any(type(x) is not int or x < 1 for x in pair):
-            raise BlisgemmValueError(f"{name}: expected two integers >= 1; got {_brief(pair)}")
-        if pair[0] * pair[1] > threads:
-            raise BlisgemmValueError(f"{name}: expected ways for at most {threads} threads; got {_brief(pair)}")
-        return pair[0], pair[1]
+def _value(row: Mapping[str, Any], name: str, what: str, kernel: KernelSpec, kc: int, machine: Machine) -> Value:
     if what == "direct_share":
         return _real(row.get(name), name, 0, _SHARE_MAX)
     if what == "direct_terms":
