@@ -13,10 +13,16 @@ allocates (``workspace``) or how many threads there are (``parallel``). Called b
     ir   1st loop           rows of the block in steps of mr      one micro-tile of C -> registers
     p    microkernel          C[mr x nr] += A[mr x kc] * B[kc x nr]
 
+So it is on one thread. Several pack many blocks of A at once, beside the panel of B, and divide what the 3rd loop
+does into tiles, of a block of A and nt columns of the panel; in each tile jr and ir go as above::
+
+    ia   3rd loop       rows of C and A in steps of ma   all threads pack B and ma rows of A, piece by piece
+    ic, jt                tiles of mc x nt of C            a thread takes the next one when it is free
+
 The levels are those of a tile that is narrow enough: with AVX-512 a micro-panel of B is larger than L1 and streams
 from L2, as the plan of a product says. The same text is compiled with ``prange`` as a plain range for one thread and
 as parallel ranges (``entry``), and its ``py_func`` runs as plain Python. kc steps are taken in order by everyone,
-so the number of threads can't change a bit.
+so neither the number of threads nor who takes which tile can change a bit.
 
 Source: Goto and van de Geijn, TOMS 34(3), 2008; Van Zee and van de Geijn, TOMS 41(3), 2015.
 """
@@ -100,7 +106,7 @@ def five_loops(kernel, blocking, rows_first, threads, alpha, a, b, beta, c, conj
         alpha, beta, conj: as ``microkernel`` takes them.
         a, b, c: m x k, k x n, m x n, any strides.
         a_pack: (rows / mr, kc * mr * planes) reals, blocks of A: a multiple of mc rows, or all.
-        b_pack: (nc / nr, kc * nr * planes) reals, the panel of B.
+        b_pack: (nc / nr, kc * nr * planes) reals, the panel of B; both start on a page (``workspace``).
         counter: one integer for the threads to take numbers from.
     """
     (m, k), n = a.shape, b.shape[1]

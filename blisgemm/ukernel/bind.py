@@ -314,12 +314,22 @@ def new_counter(typing_context):  # type: ignore[no-untyped-def]
     return counter_t(), codegen
 
 
-@intrinsic
-def take_number(typing_context, counter):  # type: ignore[no-untyped-def]
-    """Return the number at ``counter[0]`` and add one to it there, as one atomic step."""
+def take_number(counter):  # type: ignore[no-untyped-def]
+    """Return the number at ``counter[0]`` and add one to it there; compiled, as one atomic step."""
+    number = counter[0]
+    counter[0] = number + 1
+    return int(number)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.atomic_rmw("add", data, I64(1), "monotonic")
 
-    return types.intp(counter), codegen
+@type_callable(take_number)
+def _type_take_number(context: Any) -> Any:
+    def typer(counter):  # type: ignore[no-untyped-def]
+        return types.intp if isinstance(counter, types.Array) else None
+
+    return typer
+
+
+@lower_builtin(take_number, types.Array)
+def _lower_take_number(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    data = context.make_array(sig.args[0])(context, builder, args[0]).data
+    return builder.atomic_rmw("add", data, I64(1), "monotonic")
