@@ -19,11 +19,14 @@ from blisgemm.blocking import (
     NC_MIN,
     NC_NO_L3,
     PANEL_BYTES_MAX,
+    TILE_LEAST,
+    TILES_PER_THREAD,
     Footprint,
     choose_blocking,
     footprints,
     kc_for,
     low_et_al,
+    pack_together,
     tiles_for,
 )
 from blisgemm.errors import BlisgemmValueError
@@ -209,6 +212,66 @@ def test_tiles_for_threads_are_whole_micro_panels_within_the_blocks(
     assert cut.mc % kernel.mr == cut.nt % kernel.nr == cut.ma % cut.mc == 0
     assert cut.ma <= blocks(m, cut.mc) * cut.mc
     assert cut.ma == cut.mc or cut.ma * cut.kc * kernel.itemsize <= PANEL_BYTES_MAX
+    assert cut.ma >= m or (cut.ma + cut.mc) * cut.kc * kernel.itemsize > PANEL_BYTES_MAX
+    # covered by the fewest tiles of that size, made even
+    for extent, step in ((m, cut.mc), (min(n, cut.nc), cut.nt)):
+        assert 0 < last(extent, step) <= step
+
+
+@thorough
+@given(machines, kernels, st.integers(1, 40_000), st.integers(1, 40_000), st.integers(1, 2000), st.integers(2, 64))
+def test_tiles_are_many_for_each_thread_but_none_is_small(
+    machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, threads: int
+) -> None:
+    whole = choose_blocking(machine, kernel, m, n, k, threads)
+    cut = tiles_for(kernel, whole, m, n, threads)
+    nc_cur = min(n, cut.nc)
+    rows, columns = TILE_LEAST[0] * kernel.mr, TILE_LEAST[1] * kernel.nr
+    # made even, a step is more than half of its limit: of the least, of what there is, of what L2 holds
+    assert 2 * cut.mc >= min(rows, m, whole.mc)
+    assert 2 * cut.nt >= min(columns, nc_cur)
+    tiles = blocks(m, cut.mc) * blocks(nc_cur, cut.nt)
+    if cut.mc > rows and cut.nt > columns:
+        assert tiles > 0.9 * threads * TILES_PER_THREAD
+    if blocks(m, rows) * blocks(nc_cur, columns) >= 2 * threads:
+        assert tiles >= 2 * threads
+    if cut.mc < whole.mc and cut.nt < nc_cur:  # neither L2 nor the panel is the limit, so the number of tiles is
+        assert tiles < 4 * threads * TILES_PER_THREAD
+
+
+@thorough
+@given(machines, kernels, st.integers(1, 40_000), st.integers(1, 40_000), st.integers(1, 2000), st.integers(2, 64))
+def test_tiles_are_told_as_they_are(machine: Machine, kernel: KernelSpec, m: int, n: int, k: int, threads: int) -> None:
+    cut = tiles_for(kernel, choose_blocking(machine, kernel, m, n, k, threads), m, n, threads)
+    assert cut.footprints == footprints(machine, kernel, cut.mc, cut.nc, cut.kc, threads)
+    assert [reason.split(":")[0] for reason in cut.reasons] == [
+        f"kc = {cut.kc}", f"mc = {cut.mc}", f"nc = {cut.nc}", "L1", f"nt = {cut.nt}",
+    ]  # fmt: skip
+    tiles = blocks(m, cut.mc) * blocks(min(n, cut.nc), cut.nt)
+    assert f"{tiles} tiles of {cut.mc} x {cut.nt} for {threads} threads" in cut.reasons[-1]
+
+
+@every_kernel
+def test_as_many_whole_blocks_are_packed_together_as_the_bound_holds(kernel: KernelSpec) -> None:
+    chosen = choose_blocking(KNOWN["zen4"], kernel, HUGE, HUGE, HUGE, 16)
+    assert chosen.ma == chosen.mc and chosen.nt == chosen.nc, "one thread packs a block and takes the panel"
+    together = pack_together(kernel, chosen, HUGE)
+    block_bytes = chosen.mc * chosen.kc * kernel.itemsize
+    assert together.ma == PANEL_BYTES_MAX // block_bytes * chosen.mc
+    assert pack_together(kernel, chosen, 1).ma == chosen.mc
+    huge = dataclasses.replace(chosen, mc=kernel.mr * 10**7)
+    assert pack_together(kernel, huge, HUGE).ma == huge.mc, "one block at least"
+
+
+@every_machine
+def test_a_takes_an_eighth_of_l2_where_all_of_b_fits_in_half(machine: Machine) -> None:
+    kernel, k = KERNELS[5], 256
+    l2_bytes = machine.l2.size_bytes // machine.l2.cores
+    columns = l2_bytes // 2 // (k * kernel.itemsize)
+    beside, alone = (choose_blocking(machine, kernel, HUGE, n, k) for n in (columns, columns + 1))
+    assert beside.mc * k * kernel.itemsize <= max(l2_bytes // 8, kernel.mr * k * kernel.itemsize)
+    assert beside.mc < alone.mc
+    assert "beside all of B" in beside.reasons[1] and "beside all of B" not in alone.reasons[1]
 
 
 @every_machine
