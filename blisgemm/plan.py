@@ -64,9 +64,6 @@ DIRECT_TERMS = 128**3
 DIRECT_SHARE_OF_L2 = {("zen4", "avx512"): 1.0, ("zen4", "avx2"): 1 / 8}
 
 
-# How much fuller another tile must be: the first one is a few per cent faster where both are full (catalog).
-TILE_GAIN = 1.05
-
 # Steps of p in one pass of the stream path: of 8, 16 and 32 the middle one won, by 10 to 30 %, at 3 to 12 rows of
 # 2000 x 2000 in f32 and f64 (Zen 3, AVX2, 2026-11-30).
 STREAM_STEP = 16
@@ -240,24 +237,13 @@ def _runnable(spec: KernelSpec) -> KernelSpec:
     return spec
 
 
-def choose_kernel(dtype: str, role: str, m: int = 0, n: int = 0) -> tuple[KernelSpec, str]:
-    """Return the kernel for a dtype in a role of ``catalog.ROLES`` on this machine, and why.
-
-    Of several packed ones it is the first, unless m x n fills the tiles of another by ``TILE_GAIN`` better.
-    """
+def choose_kernel(dtype: str, role: str) -> tuple[KernelSpec, str]:
+    """Return the kernel for a dtype in a role of ``catalog.ROLES`` on this machine, and why."""
     forced = _forced_kernel()
     if forced is not None and forced.acc_dtype == dtype:
         return forced, f"kernel: BLISGEMM_KERNEL names {forced.name}"
     machine = current()
-    spec, *others = catalog.candidates(dtype, machine.isa, role)
-
-    def padded(tile: KernelSpec) -> int:
-        return -(-m // tile.mr) * tile.mr * -(-n // tile.nr) * tile.nr
-
-    for other in others if role == "packed" else ():
-        if TILE_GAIN * padded(other) < padded(spec):
-            text = f"kernel: {other.name}, since {spec.name} would compute {padded(spec):,} elements of C for {m * n:,}"
-            return other, f"{text}, this one {padded(other):,}"
+    spec = catalog.preferred(dtype, machine.isa, role)
     return spec, f"kernel: {spec.name} is the {role} kernel of {machine.isa.name}"
 
 
@@ -411,7 +397,7 @@ def plan_for(
         rows = "columns of A (one column of C is computed transposed)" if swapped else "rows of B"
         raise BlisgemmValueError(f"path: expected 'packed', as {path!r} needs {rows} with unit stride; got {path!r}")
     path = way.path
-    spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, way.role, m, n)
+    spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, way.role)
     useful = useful_threads(m * n * k * batch, threads)
     batch_ways = min(useful, batch) if batch > 1 and (path == "direct" or batch >= useful) else 1
     reasons = [why, *notes, why_kernel]
