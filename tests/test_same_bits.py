@@ -16,6 +16,7 @@ from support import (
     WAYS,
     case_id,
     chain,
+    chosen_kernel,
     draw_reals,
     expect_equal,
     fma,
@@ -119,6 +120,21 @@ def test_golden_digests_hold_in_a_process_made_to_use_another_vector_set(arch: s
     isa, got = json.loads(done.stdout.splitlines()[-1])
     assert isa == wanted
     assert not wrong_digests(got)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_whoever_takes_which_tile_the_bits_are_those_of_one_thread(dtype: str) -> None:
+    rng = np.random.default_rng(16)
+    spec = chosen_kernel(dtype)
+    for m, n, k in ((23 * spec.mr + 1, 13 * spec.nr + 1, 40), (3 * spec.mr, 9 * spec.nr, 23), (5, 7, 11)):
+        a, b, c = (draw_reals(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
+        want = None
+        for threads in (1, 2, 3, 5, 16):
+            plan = tiny_plan((spec, "packed", threads), a, b, c)
+            for _ in range(5 if threads > 1 else 1):  # each time others take them
+                got = blisgemm.gemm(a, b, c, alpha=0.7, beta=1.3, plan=plan)
+                want = got if want is None else want
+                expect_equal(got, want, plan, (dtype, m, n, k, threads), same_bits=True)
 
 
 # ---- the definition -----------------------------------------------------------------------------
