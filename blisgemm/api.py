@@ -12,8 +12,8 @@ import numpy as np
 from . import operands as _operands
 from .errors import BlisgemmTypeError, BlisgemmValueError
 from .gufunc import NOT_GIVEN, general_matmul
-from .outcome import DECLINED, DONE, EXCHANGE, PLAIN, TURN_A, TURN_B, VECTORS
-from .parallel import check_threads, get_num_threads
+from .outcome import DECLINED, DONE, EXCHANGE, PLAIN, SPARE_EXTENT, TURN_A, TURN_B, VECTORS
+from .parallel import TERMS_PER_THREAD, check_threads, get_num_threads
 from .plan import Plan, choose_kernel, fast_lane_kc, fast_lane_terms, numpy_plan
 
 __all__ = ["explain", "gemm", "matmul"]
@@ -181,9 +181,10 @@ def explain(a: Any, b: Any, c: Any = None, **keywords: Any) -> str:
 
 # ---- the fast lane -----------------------------------------------------------------------------------
 
-# dtype object -> (compiled fast lane, its kernel, kc_max, most terms, routes); filled at the first product of one.
+# dtype object -> (compiled fast lane, its kernel, kc_max, most terms, spare, routes); from the first product of one.
 # routes: (key, threads) -> what runs such a product
 _lanes: dict[Any, Any] = {}
+_stack_lanes: dict[Any, Any] = {}  # likewise for batches: (compiled lane, *its first arguments)
 _MOST_ROUTES = 4096  # as many as ``plan_for`` keeps
 
 _CONJ_A, _CONJ_B = 1, 2
@@ -207,7 +208,7 @@ def _is_plain(factor: Any) -> bool:
 
 def _open_lane(x1: Any, x2: Any) -> Any:
     """Return the lane for two operands met for the first time, or ``None`` if they aren't for it."""
-    if not (type(x1) is type(x2) is _ndarray and x1.ndim in (1, 2) and x2.ndim in (1, 2) and x1.dtype is x2.dtype):
+    if not (type(x1) is type(x2) is _ndarray and x1.dtype is x2.dtype):
         return None
     name = _operands.kernel_dtype(x1.dtype)
     if name is None:
@@ -216,9 +217,24 @@ def _open_lane(x1: Any, x2: Any) -> Any:
 
     kernel = choose_kernel(name, "direct")[0]
     routes: dict[tuple[int, int], Any] = {}
-    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(name), fast_lane_terms(name), routes)
+    spare = _empty((SPARE_EXTENT, SPARE_EXTENT), x1.dtype)
+    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(name), fast_lane_terms(name), spare, routes)
     _lanes[x1.dtype] = lane
     return lane
+
+
+def _by_stack_lane(x1: Any, x2: Any, out: Any, op: int, alpha: Any, beta: Any) -> Any:
+    """Return a small product of batches in ``out``, or ``None``; nothing is written then. As ``_by_lane``."""
+    dt = x1.dtype
+    lane = _stack_lanes.get(dt)
+    if lane is None:
+        from .compiled import entry_point
+
+        _, kernel, kc_max, terms, spare, _ = _lanes[dt]
+        terms = min(terms, 2 * TERMS_PER_THREAD - 1)  # more may be worth two threads
+        lane = _stack_lanes[dt] = (entry_point("stack_lane", kernel), kernel, kc_max, terms, spare)
+    code, *head = lane
+    return out if code(*head, x1, x2, out, _ndarray, dt, op, alpha, beta) == DONE else None
 
 
 def _by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any, threads: int | None) -> Any:
@@ -235,7 +251,7 @@ def _by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any,
         lane = _lanes.get(dt) or _open_lane(x1, x2)
         if lane is None:
             return None
-        code, kernel, kc_max, terms, routes = lane
+        code, kernel, kc_max, terms, spare, routes = lane
         if out is None:
             shape1, shape2 = x1.shape, x2.shape
             if len(shape1) == len(shape2) == 2:
@@ -243,6 +259,10 @@ def _by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any,
             elif len(shape1) < 3 and len(shape2) < 3:
                 out = _empty(shape1[:-1] + shape2[1:], dt)
                 scalar = not out.shape
+            elif len(shape1) < 4 and len(shape2) < 4:
+                m = () if len(shape1) == 1 else (shape1[-1 if op & TURN_A else -2],)
+                n = () if len(shape2) == 1 else (shape2[-2 if op & TURN_B else -1],)
+                out = _empty(max(shape1[-3:-2], shape2[-3:-2]) + m + n, dt)
             else:
                 return None
         copied = False
@@ -250,10 +270,13 @@ def _by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any,
             if type(c) is not _ndarray or c.dtype is not dt or c.shape != out.shape:
                 return None
             copied = beta != 0  # into out, before the product: only once all is checked
-        state = code(kernel, kc_max, 0 if copied else terms, x1, x2, out, _ndarray, dt, op, alpha, beta)
+        state = code(kernel, kc_max, 0 if copied else terms, spare, x1, x2, out, _ndarray, dt, op, alpha, beta)
     except (AttributeError, IndexError, TypeError, ValueError, MemoryError):
         return None  # not arrays, or not of shapes that fit: the general way says so
-    if state in (DECLINED, PLAIN):
+    if state == DECLINED:
+        of_stack = not copied and (x1.ndim == 3 or x2.ndim == 3)
+        return _by_stack_lane(x1, x2, out, op, alpha, beta) if of_stack else None
+    if state == PLAIN:
         return None
     if state != DONE:
         key = (state, threads or get_num_threads())

@@ -38,13 +38,17 @@ def real_dtype(kernel: KernelSpec) -> np.dtype[Any]:
 def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
     k, i = KernelType(kernel), types.intp
     scalar = numpy_support.from_dtype(np.dtype(kernel.acc_dtype))
-    if name == "fast_lane":
-        return (k, i, i, PyObject, PyObject, PyObject, PyObject, PyObject, i, scalar, scalar)
+    if name in ("fast_lane", "stack_lane"):
+        return (k, i, i, *(PyObject,) * 6, i, scalar, scalar)
     product = (scalar, PyObject, PyObject, scalar, PyObject, i)
     if name.startswith(("run_direct", "run_columns")):
         return (k, i, types.boolean, types.UniTuple(i, 2), *product)
     if name.startswith("run_batch_direct"):
         return (k, i, i, *product)
+    if name == "run_copied":
+        return (k, i, *product, types.Array(scalar, 3, "C"))
+    if name.startswith("run_batch_copied"):
+        return (k, i, i, *product, types.Array(scalar, 3, "C"))
     real = numpy_support.from_dtype(real_dtype(kernel))
     blocking, blocks, panels = types.UniTuple(i, 4), types.Array(real, 3, "C"), types.Array(real, 2, "C")
     if name.startswith("run_stream"):

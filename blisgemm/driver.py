@@ -66,7 +66,7 @@ def run(plan: Plan, operands: Operands) -> Array:
         op = (op >> 1 | op << 1) & CONJ_BOTH
     if plan.path in ("direct", "stream", "sweep"):
         access = _access(a.T if op & EXCHANGE else b)
-        if plan.access != access:
+        if plan.access not in (access, "copied"):
             raise BlisgemmValueError(
                 f"plan: expected a plan whose path fits these operands; got the {plan.path} path by {plan.access} of "
                 f"{'op(A) transposed' if swapped else 'op(B)'}, which don't have unit stride"
@@ -166,7 +166,8 @@ def _made_route(plan: Plan, of_stack: bool) -> Route:
     kernel = plan.kernel
     assert kernel is not None
     name, head, shapes = _entry(plan, of_stack)
-    buffers = (shapes, real_dtype(kernel)) if shapes else None
+    of_buffers = np.dtype(kernel.acc_dtype) if plan.access == "copied" else real_dtype(kernel)
+    buffers = (shapes, of_buffers) if shapes else None
     threads = plan.batch_ways if of_stack else plan.threads
 
     def serial(alpha: Any, a: Array, b: Array, beta: Any, c: Array, op: int) -> None:
@@ -200,8 +201,12 @@ def _entry(plan: Plan, of_stack: bool) -> tuple[str, tuple[Any, ...], tuple[tupl
     kernel, blocking = plan.kernel, plan.blocking
     assert kernel is not None and blocking is not None
     ways: Any = plan.batch_ways if of_stack else (plan.ic_ways, plan.jr_ways)
+    if plan.path == "direct" and of_stack and plan.access == "copied":
+        return "run_batch_copied", (kernel, blocking.kc, ways), (plan.copies_shape,)
     if plan.path == "direct" and of_stack:
         return "run_batch_direct", (kernel, blocking.kc, ways), ()
+    if plan.path == "direct" and plan.access == "copied":
+        return "run_copied", (kernel, blocking.kc), (plan.copies_shape,)
     if plan.path == "direct":
         name = "run_direct" if plan.access == "rows" else "run_columns"
         return name, (kernel, blocking.kc, plan.rows_first, ways), ()

@@ -11,14 +11,29 @@ wrong.
 from numba import njit, prange
 
 from .loops import direct, five_loops, share, stream, sweep_rows
-from .outcome import CONJ_BOTH, DECLINED, DONE, EXCHANGE, EXTENT_BITS, PLAIN, TURN_A, TURN_B, VECTORS
+from .outcome import (
+    CONJ_BOTH,
+    COPIED_ROWS,
+    COPIED_SIZE,
+    COPIED_WORK,
+    DECLINED,
+    DONE,
+    EXCHANGE,
+    EXTENT_BITS,
+    PLAIN,
+    SPARE_EXTENT,
+    TURN_A,
+    TURN_B,
+    VECTORS,
+)
 from .ukernel.bind import inlined, new_counter
 from .ukernel.ndarray import address, ndim_of, open_matrix, open_stack, plain_ndim
 
 __all__ = [
-    "fast_lane", "run_batch_direct", "run_batch_direct_parallel", "run_batch_packed", "run_batch_packed_parallel",
-    "run_columns", "run_columns_parallel", "run_direct", "run_direct_parallel", "run_packed", "run_packed_parallel",
-    "run_stream", "run_stream_parallel", "run_sweep", "run_sweep_parallel",
+    "fast_lane", "run_batch_copied", "run_batch_copied_parallel", "run_batch_direct", "run_batch_direct_parallel",
+    "run_batch_packed", "run_batch_packed_parallel", "run_columns", "run_columns_parallel", "run_copied", "run_direct",
+    "run_direct_parallel", "run_packed", "run_packed_parallel", "run_stream", "run_stream_parallel", "run_sweep",
+    "run_sweep_parallel", "stack_lane",
 ]  # fmt: skip
 
 # Only what the text marks with prange runs in parallel; Numba invents nothing.
@@ -26,6 +41,21 @@ PARALLEL = {
     "prange": True, "comprehension": False, "numpy": False, "fusion": False,
     "reduction": False, "inplace_binop": False, "setitem": False, "stencil": False,
 }  # fmt: skip
+
+
+@inlined
+def is_copied(work, m, k, n):
+    """Whether a small B without unit column stride is copied; see ``plan.goes_copied``, which says the same."""
+    return work <= COPIED_WORK and max(k, n) <= SPARE_EXTENT and (m >= COPIED_ROWS or k * n <= COPIED_SIZE)
+
+
+@inlined
+def copied_matrix(x, spare):
+    """Copy x into the corner of ``spare`` and return it there."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            spare[i, j] = x[i, j]
+    return spare[: x.shape[0], : x.shape[1]]
 
 
 @inlined
@@ -57,7 +87,7 @@ def byte_range(x):
     """Return the first byte and the one past the last byte that x touches (x isn't empty)."""
     first = address(x)
     last = first + x.itemsize
-    for axis in range(2):
+    for axis in range(x.ndim):
         reach = (x.shape[axis] - 1) * x.strides[axis]
         if reach < 0:
             first += reach
@@ -86,13 +116,23 @@ def overlaps_itself(x):
     return False
 
 
+@inlined
+def is_swapped(m, n, row_stride, column_stride, itemsize):
+    """Whether C' = B' A' is computed; the same as ``plan.wants_swap``."""
+    return m > 1 and (n == 1 or (row_stride == itemsize and column_stride != itemsize))
+
+
 @njit
-def fast_lane(kernel, kc_max, work_limit, a_object, b_object, out_object, ndarray_type, descr, op, alpha, beta):
+def fast_lane(
+    kernel, kc_max, work_limit, spare_object, a_object, b_object, out_object, ndarray_type, descr, op, alpha, beta
+):  # fmt: skip
     """Do ``out[:] = alpha * op(a) @ op(b) + beta * out`` if all three are plain and small; else say what they are.
 
     Args:
         kc_max: the largest k that is one kc block; larger is not done here.
         work_limit: the largest m * n * k that is done here.
+        spare_object: a matrix of the dtype, SPARE_EXTENT in each direction, for a copy of B; no call returns the
+            GIL while it is in use.
         ndarray_type, descr: numpy.ndarray and the dtype object that all three must have.
         op: bits of ``outcome``, without EXCHANGE, which is decided here.
         alpha: not zero.
@@ -119,13 +159,15 @@ def fast_lane(kernel, kc_max, work_limit, a_object, b_object, out_object, ndarra
     key = (((m << EXTENT_BITS) | n) << EXTENT_BITS) | k
     turns = op & (TURN_A | TURN_B)
     conj = op & CONJ_BOTH
-    # as plan.wants_swap has it
-    if m > 1 and (n == 1 or (c.strides[0] == c.itemsize and c.strides[1] != c.itemsize)):
+    if is_swapped(m, n, c.strides[0], c.strides[1], c.itemsize):
         a, b, c = b.T, a.T, c.T
         turns |= EXCHANGE
         conj = ((conj >> 1) | (conj << 1)) & CONJ_BOTH
     by_rows = b.strides[1] == b.itemsize or b.shape[1] == 1
-    if by_rows and terms <= work_limit and k <= kc_max:
+    copied = not by_rows and is_copied(terms * kernel.chains, c.shape[0], k, b.shape[1])
+    if (by_rows or copied) and terms <= work_limit and k <= kc_max:
+        if copied:
+            b = copied_matrix(b, open_matrix(kernel, spare_object))
         direct(kernel, "rows", kc_max, False, alpha, a, b, beta, c, conj)
         return DONE
     if longest >> EXTENT_BITS:
@@ -133,6 +175,62 @@ def fast_lane(kernel, kc_max, work_limit, a_object, b_object, out_object, ndarra
     by_columns = b.strides[0] == b.itemsize or k == 1
     access = 0 if by_rows else 1 if by_columns else 2
     return (key << 5) | turns | access
+
+
+@njit
+def stack_lane(
+    kernel, kc_max, work_limit, spare_object, a_object, b_object, out_object, ndarray_type, descr, op, alpha, beta
+):  # fmt: skip
+    """Do the same for a small batch: 3-D arrays, of which A or B may be one matrix or vector for all items.
+
+    Args:
+        work_limit: the largest m * n * k of all items that is done here.
+        Others: as ``fast_lane``.
+
+    Returns:
+        DONE or DECLINED, and then nothing was written.
+    """
+    a_ndim = plain_ndim(a_object, ndarray_type, descr, False)
+    b_ndim = plain_ndim(b_object, ndarray_type, descr, False)
+    least = min(a_ndim, b_ndim)
+    if least < (1 if op & VECTORS else 2) or max(a_ndim, b_ndim) != 3:
+        return DECLINED
+    if plain_ndim(out_object, ndarray_type, descr, True) != (2 if least == 1 else 3):
+        return DECLINED
+    a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, out_object)
+    if a_ndim == 1:  # a row; C, opened as one item, is a row of each
+        c = c.transpose(1, 0, 2)
+    if b_ndim == 1:
+        b, c = b.transpose(0, 2, 1), c.transpose(1, 2, 0)
+    items = c.shape[0]
+    if a.size == 0 or b.size == 0 or c.size == 0 or max(a.shape[0], b.shape[0]) != items:
+        return DECLINED
+    if min(a.shape[0], b.shape[0]) not in (1, items):
+        return DECLINED
+    if op & TURN_A:
+        a = a.transpose(0, 2, 1)
+    if op & TURN_B:
+        b = b.transpose(0, 2, 1)
+    m, n, k = c.shape[1], c.shape[2], a.shape[2]
+    if a.shape[1] != m or b.shape[1] != k or b.shape[2] != n or items * m * n * k > work_limit or k > kc_max:
+        return DECLINED
+    first, last = byte_range(c[0])
+    if overlaps_itself(c[0]) or (items > 1 and abs(c.strides[0]) < last - first) or overlap(a, c) or overlap(b, c):
+        return DECLINED
+    conj = op & CONJ_BOTH
+    if is_swapped(m, n, c.strides[1], c.strides[2], c.itemsize):
+        a, b, c = b.transpose(0, 2, 1), a.transpose(0, 2, 1), c.transpose(0, 2, 1)
+        conj = ((conj >> 1) | (conj << 1)) & CONJ_BOTH
+    copied = b.strides[2] != b.itemsize and b.shape[2] > 1
+    if copied and not is_copied(m * n * k * kernel.chains, COPIED_ROWS, k, b.shape[2]):
+        return DECLINED
+    spare = open_matrix(kernel, spare_object)
+    for item in range(items):
+        b_item = b[min(item, b.shape[0] - 1)]
+        if copied:
+            b_item = copied_matrix(b_item, spare) if item < b.shape[0] else spare[:k, : b.shape[2]]
+        direct(kernel, "rows", kc_max, False, alpha, a[min(item, a.shape[0] - 1)], b_item, beta, c[item], conj)
+    return DONE
 
 
 def _direct(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, op):
@@ -184,6 +282,13 @@ def _packed(kernel, blocking, rows_first, threads, alpha, a_object, b_object, be
     five_loops(kernel, blocking, rows_first, threads, alpha, a, b, beta, c, conj, a_pack, b_pack, new_counter())
 
 
+def _copied(kernel, kc, alpha, a_object, b_object, beta, c_object, op, copies):
+    """Run ``loops.direct`` on three checked arrays, on a copy of B that has unit column stride; one thread."""
+    a, b, c = opened(kernel, a_object, b_object, c_object, op)
+    copied_matrix(b, copies[0])
+    direct(kernel, "rows", kc, False, alpha, a, copies[0], beta, c, conjugated(op))
+
+
 def _batch_direct(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, conj):
     """Run ``loops.direct`` on every item of three checked 3-D arrays, in ``parts`` ranges of items."""
     a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, c_object)
@@ -191,6 +296,21 @@ def _batch_direct(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, 
     for t in prange(parts):
         for item in range(items * t // parts, items * (t + 1) // parts):
             direct(kernel, "rows", kc, False, alpha, a[item], b[item], beta, c[item], conj)
+
+
+def _batch_copied(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, conj, copies):
+    """Run ``loops.direct`` likewise where B's items lack unit column stride: on a copy of each that has it.
+
+    ``copies``: (parts, k, n), C-contiguous; an item that follows itself (zero stride) is copied once.
+    """
+    a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, c_object)
+    items = c.shape[0]
+    for t in prange(parts):
+        first = items * t // parts
+        for item in range(first, items * (t + 1) // parts):
+            if item == first or b.strides[0] != 0:
+                copied_matrix(b[item], copies[t])
+            direct(kernel, "rows", kc, False, alpha, a[item], copies[t], beta, c[item], conj)
 
 
 def _batch_packed(kernel, blocking, rows_first, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack):
@@ -205,6 +325,7 @@ def _batch_packed(kernel, blocking, rows_first, parts, alpha, a_object, b_object
             )  # fmt: skip
 
 
+run_copied = njit(nogil=True)(_copied)
 run_columns = njit(nogil=True)(_columns)
 run_columns_parallel = njit(nogil=True, parallel=PARALLEL)(_columns)
 run_stream = njit(nogil=True)(_stream)
@@ -217,5 +338,7 @@ run_packed = njit(nogil=True)(_packed)
 run_packed_parallel = njit(nogil=True, parallel=PARALLEL)(_packed)
 run_batch_direct = njit(nogil=True)(_batch_direct)
 run_batch_direct_parallel = njit(nogil=True, parallel=PARALLEL)(_batch_direct)
+run_batch_copied = njit(nogil=True)(_batch_copied)
+run_batch_copied_parallel = njit(nogil=True, parallel=PARALLEL)(_batch_copied)
 run_batch_packed = njit(nogil=True)(_batch_packed)
 run_batch_packed_parallel = njit(nogil=True, parallel=PARALLEL)(_batch_packed)

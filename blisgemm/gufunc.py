@@ -17,6 +17,7 @@ from .operands import (
     as_numbers,
     broadcast_batch,
     check_casting,
+    check_order,
     check_out,
     fresh_out,
     kernel_dtype,
@@ -77,7 +78,9 @@ def _unpacked(out: Any) -> Any:
 def _overrides(value: Any) -> bool:
     """Whether the operand's type wants ``numpy.matmul`` to call its own ``__array_ufunc__``."""
     own = np.ndarray.__array_ufunc__
-    return value is not None and getattr(type(value), "__array_ufunc__", own) is not own
+    return (
+        value is not None and type(value) is not np.ndarray and getattr(type(value), "__array_ufunc__", own) is not own
+    )
 
 
 def _product(
@@ -105,7 +108,7 @@ def _product(
         result = _moved_back(view, out_axes, len(core))
         target = view
     else:
-        fresh_out(a, b, (0,), sums, order)  # checks the word
+        check_order(order)
         array = _moved("out", out, out_axes) if isinstance(out, np.ndarray) else out
         target = check_out(array, batch + core, sums, casting, broadcast=True, core=len(core))
         result = out

@@ -20,8 +20,8 @@ from .errors import BlisgemmTypeError, BlisgemmValueError
 from .ukernel.spec import SHORT_NAMES
 
 __all__ = [
-    "Operands", "check_casting", "check_out", "fresh_out", "kernel_dtype", "loop_dtype", "prepare", "product_operands",
-    "refuse_foreign", "refuse_masked", "scalar_of", "sum_dtype",
+    "Operands", "check_casting", "check_order", "check_out", "fresh_out", "kernel_dtype", "loop_dtype", "prepare",
+    "product_operands", "refuse_foreign", "refuse_masked", "scalar_of", "sum_dtype",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -56,6 +56,8 @@ class Operands:
 
 def refuse_masked(name: str, value: Any) -> None:
     """Raise for masked arrays, whose masks a product would ignore."""
+    if type(value) is np.ndarray:
+        return
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(value, masked.MaskedArray):
         raise BlisgemmTypeError(
@@ -65,6 +67,8 @@ def refuse_masked(name: str, value: Any) -> None:
 
 def refuse_foreign(name: str, value: Any) -> None:
     """Raise for operands that ``numpy.asarray`` would silently strip of their meaning."""
+    if type(value) is np.ndarray:
+        return
     refuse_masked(name, value)
     override = getattr(type(value), "__array_ufunc__", np.ndarray.__array_ufunc__)
     if override is not np.ndarray.__array_ufunc__:
@@ -106,6 +110,8 @@ def _op(name: str, array: Array, trans: Any) -> tuple[Array, bool]:
 
 def loop_dtype(a: Array, b: Array, dtype: Any, casting: str, names: tuple[str, str] = ("a", "b")) -> np.dtype[Any]:
     """Return the dtype in which the sums run: NumPy's promotion, or ``dtype`` if the inputs may be cast to it."""
+    if dtype is None and a.dtype is b.dtype and kernel_dtype(a.dtype) is not None:
+        return a.dtype
     if dtype is None:
         try:
             wanted = np.result_type(a, b).newbyteorder("=")
@@ -195,7 +201,11 @@ def check_out(
         raise BlisgemmValueError(f"out: expected shape {shape}; got {out.shape}")
     if not np.can_cast(dtype, out.dtype, casting):  # type: ignore[arg-type]
         raise BlisgemmTypeError(f"out: expected a dtype that {dtype} casts to by {casting!r}; got {out.dtype}")
-    if out.size and any(stride == 0 and extent > 1 for stride, extent in zip(out.strides, out.shape, strict=True)):
+    if (
+        out.size
+        and not out.flags.c_contiguous
+        and any(stride == 0 and extent > 1 for stride, extent in zip(out.strides, out.shape, strict=True))
+    ):
         raise BlisgemmValueError("out: expected an array of its own elements; got a broadcast one (zero strides)")
     return out
 
@@ -213,6 +223,8 @@ def _is_larger(shape: tuple[int, ...], needed: tuple[int, ...], core: int) -> bo
 
 def _overlaps_itself(array: Array) -> bool:
     """Whether two elements may share bytes (as_strided windows); says yes when in doubt."""
+    if array.flags.c_contiguous:
+        return False
     reach = array.itemsize
     for stride, extent in sorted((abs(s), e) for s, e in zip(array.strides, array.shape, strict=True) if e > 1):
         if stride < reach:
@@ -234,11 +246,17 @@ def fresh_out(a: Array, b: Array, shape: tuple[int, ...], dtype: np.dtype[Any], 
 
     ``order``: 'C', 'F', 'K' (C), or 'A' (F if both inputs are F and not C).
     """
+    word = check_order(order)
+    both_f = word == "A" and all(x.flags.f_contiguous and not x.flags.c_contiguous for x in (a, b))
+    return np.empty(shape, dtype, order="F" if word == "F" or both_f else "C")
+
+
+def check_order(order: Any) -> str:
+    """Return ``order`` as one of its four letters."""
     word = order.upper() if isinstance(order, str) else "K" if order is None else order
     if word not in ("C", "F", "A", "K"):
         raise BlisgemmValueError(f"order: expected 'C', 'F', 'A' or 'K'; got {order!r}")
-    both_f = all(x.flags.f_contiguous and not x.flags.c_contiguous for x in (a, b))
-    return np.empty(shape, dtype, order="F" if word == "F" or (word == "A" and both_f) else "C")
+    return str(word)
 
 
 def prepare(
@@ -289,7 +307,7 @@ def prepare(
     if out is None:
         result = fresh_out(a_view, b_view, shape, of_result, order)
     else:
-        fresh_out(a_view, b_view, (0,), of_result, order)  # checks the word
+        check_order(order)
         result = check_out(out, shape, of_result, casting)
     conj = int(conj_a) | int(conj_b) << 1
     fresh = out is None
@@ -314,7 +332,7 @@ def product_operands(a: Array, b: Array, out: Array, sums: np.dtype[Any], *, fre
     if out.dtype != sums:
         target = np.empty(out.shape, sums)
         notes.append(f"out: computed in {sums.name}, then cast to {out.dtype.str}")
-    elif not fresh and (_overlaps_itself(out) or any(np.may_share_memory(out, x) for x in (a_read, b_read))):
+    elif not fresh and (_overlaps_itself(out) or np.may_share_memory(out, a_read) or np.may_share_memory(out, b_read)):
         target = np.empty(out.shape, sums)
         notes.append("out: shares memory with an input, so the result is computed aside and copied")
     if a_read.shape[:-2] != batch:

@@ -27,6 +27,7 @@ from .blocking import (
 from .errors import BlisgemmTypeError, BlisgemmValueError, OverrideError
 from .machine import current, host_isas
 from .machine.facts import Machine
+from .outcome import COPIED_ROWS, COPIED_SIZE, COPIED_WORK, SPARE_EXTENT
 from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
 from .ukernel import catalog
 from .ukernel.spec import SHORT_NAMES, KernelSpec, steps_of_sweep
@@ -91,7 +92,8 @@ class Plan:
         ic_ways, jr_ways: threads over rows and over columns of C; on the packed path ic_ways is all of them, who share
             the tiles of each panel as they get free.
         batch: how many products of this shape; batch_ways: threads over them.
-        access: how a direct kernel reads B: ``rows`` (unit column stride) or ``columns`` (unit row stride).
+        access: how a direct kernel reads B: ``rows`` (unit column stride), ``columns`` (unit row stride) or ``copied``
+            (a copy that has unit column stride; in a batch, of one item after the other).
         rows_first: whether micro-tiles go along the rows of C rather than down its columns.
         step: values of p in one pass of the sweep or stream path over B's columns.
         swapped: whether C's transpose is computed, as op(B) transposed times op(A) transposed.
@@ -169,10 +171,19 @@ class Plan:
         return self.threads, blocking.nc // kernel.nr, -(-rows // kernel.mr), kernel.sums
 
     @property
+    def copies_shape(self) -> tuple[int, int, int]:
+        """Shape, in elements, of the copies of B's items: (threads, rows, columns)."""
+        if self.access != "copied":
+            return 0, 0, 0
+        return self.batch_ways, self.k, self.m if self.swapped else self.n
+
+    @property
     def workspace_bytes(self) -> int:
-        """Bytes that the run borrows: packed rows of A, a panel of B (per thread of a batch); or the waiting sums."""
+        """Bytes that the run borrows: packed rows of A and a panel of B (per thread of a batch), sums or a copy."""
         if self.kernel is None:
             return 0
+        if self.access == "copied":
+            return buffer_bytes(math.prod(self.copies_shape) * self.kernel.itemsize, 0)
         if self.path in ("sweep", "stream"):
             return buffer_bytes(math.prod(self.sums_shape) * self.kernel.real_bits // 8, 0)
         real_bytes = self.batch_ways * self.kernel.real_bits // 8
@@ -198,7 +209,8 @@ class Plan:
                 if self.path == "packed"
                 else f"blocking  nc {blk.nc}  kc {blk.kc} in steps of {self.step}"
                 if self.path in ("sweep", "stream")
-                else f"blocking  kc {blk.kc}, B by its {self.access}, "
+                else f"blocking  kc {blk.kc}, B by "
+                + ("copies, " if self.access == "copied" else f"its {self.access}, ")
                 + ("along the rows of C" if self.rows_first else "down the columns of C")
             )
             if self.path == "packed":
@@ -208,7 +220,7 @@ class Plan:
         if self.path == "packed" and self.blocking is not None and self.ic_ways > 1:
             how = f"each takes tiles of {self.blocking.mc} x {self.blocking.nt} of C as it gets free"
         lines.append(f"threads   {self.threads}: {how}")
-        if self.path in ("packed", "sweep", "stream"):
+        if self.path in ("packed", "sweep", "stream") or self.access == "copied":
             lines.append(f"workspace {self.workspace_bytes / 1024:,.0f} KiB")
         lines.append(f"bits      {self.bits}")
         reasons = self.reasons + (self.blocking.reasons if self.blocking and self.path == "packed" else ())
@@ -393,7 +405,9 @@ def plan_for(
         way = replace(way, role={"sweep": "row", "stream": "direct"}.get(path, path))
         if path == "direct" and access == "columns":
             way = replace(way, role="column")
-    if (way.path == "direct" and access == "general") or (way.path in ("sweep", "stream") and access != "rows"):
+    if (way.path == "direct" and access == "general" and not way.copied) or (
+        way.path in ("sweep", "stream") and access != "rows"
+    ):
         rows = "columns of A (one column of C is computed transposed)" if swapped else "rows of B"
         raise BlisgemmValueError(f"path: expected 'packed', as {path!r} needs {rows} with unit stride; got {path!r}")
     path = way.path
@@ -437,7 +451,8 @@ def plan_for(
     step = {"sweep": steps_of_sweep(spec), "stream": STREAM_STEP}.get(path, 0)
     return replace(
         plan, path=path, kernel=spec, blocking=chosen, ic_ways=ic_ways, jr_ways=jr_ways, batch_ways=batch_ways,
-        access="columns" if access == "columns" else "rows", rows_first=way.rows_first, step=step,
+        access="copied" if way.copied else "columns" if access == "columns" else "rows", rows_first=way.rows_first,
+        step=step,
         reasons=tuple(reasons),
     )  # fmt: skip
 
@@ -472,11 +487,12 @@ def _stream_b(machine: Machine, spec: KernelSpec, chosen: Blocking, k: int, thre
 
 @dataclass(frozen=True)
 class Way:
-    """How a product goes: the path, the kernel's role, the order of the direct path."""
+    """How a product goes: the path, the kernel's role, the order of the direct path, whether B's items are copied."""
 
     path: str
     role: str
     rows_first: bool = False
+    copied: bool = False
 
 
 def _choose_way(
@@ -511,6 +527,10 @@ def _way_within(
     kc = kc_for(dtype, k)
     b_block_bytes, b_bytes = kc * n * wide.itemsize, k * n * wide.itemsize
     rows_first = m > small.mr and b_block_bytes <= l2_bytes // 2
+    if access != "rows" and k <= kc and _is_copied(m * n * k * small.chains, m if batch == 1 else COPIED_ROWS, k, n):
+        return Way("direct", "direct", copied=True), (
+            f"path: m n k = {m * n * k:,}, so little that B, without rows of unit stride, is copied, not packed"
+        )
     if access == "general":
         return Way("packed", "row" if m <= row.mr else "packed"), (
             "path: neither B's rows nor its columns have unit stride, so vectors of it must be packed"
@@ -548,6 +568,11 @@ def _way_within(
     if room:
         why += f", and B's {b_bytes // 1024:,} KiB exceed the {room // 1024:,} KiB of L2 that it could use as it lies"
     return Way("packed", "packed"), why
+
+
+def _is_copied(work: int, m: int, k: int, n: int) -> bool:
+    """Whether a small B without unit column stride is copied; ``entry.is_copied`` says the same."""
+    return work <= COPIED_WORK and max(k, n) <= SPARE_EXTENT and (m >= COPIED_ROWS or k * n <= COPIED_SIZE)
 
 
 def fast_lane_kc(dtype: str) -> int:

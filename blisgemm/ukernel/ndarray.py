@@ -90,7 +90,10 @@ def _as_bit(builder: Any, value: Any) -> Any:
 
 
 def _open(kernel, obj, ndim):  # type: ignore[no-untyped-def]
-    """Return (signature, codegen) that views an ndarray object of the kernel's dtype as a Numba array."""
+    """Return (signature, codegen) that views an ndarray object of the kernel's dtype as a Numba array.
+
+    It may have fewer dimensions than that: those that it lacks come first and are 1 long.
+    """
     dtype = numpy_support.from_dtype(np.dtype(kernel.spec.acc_dtype))
     array_type = types.Array(dtype, ndim, "A")
 
@@ -99,18 +102,16 @@ def _open(kernel, obj, ndim):  # type: ignore[no-untyped-def]
         array = context.make_array(array_type)(context, builder)
         dims, strides = _field(builder, obj, _DIMS, PTR), _field(builder, obj, _STRIDES, PTR)
 
+        present = builder.sext(_field(builder, obj, _ND, I32), I64)
+
         def values(base: ir.Value, missing: int) -> list[ir.Value]:
-            if ndim != 2:
-                return [builder.load(at(builder, base, 8 * axis), typ=I64) for axis in range(ndim)]
-            # a vector is a row: its only axis is the last
-            present = builder.sext(_field(builder, obj, _ND, I32), I64)
             absent = builder.alloca(I64)
             builder.store(I64(missing), absent)
-            last = builder.gep(base, [builder.sub(present, I64(1))], source_etype=I64)
-            places = [
-                builder.select(builder.icmp_signed("==", present, I64(2)), base, absent),
-                builder.select(builder.icmp_signed("==", present, I64(0)), absent, last),
-            ]
+            places = []
+            for axis in range(ndim):
+                index = builder.sub(present, I64(ndim - axis))
+                place = builder.gep(base, [index], source_etype=I64)
+                places.append(builder.select(builder.icmp_signed("<", index, I64(0)), absent, place))
             return [builder.load(place, typ=I64) for place in places]
 
         populate_array(
@@ -137,7 +138,7 @@ def open_matrix(typing_context, kernel, obj):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def open_stack(typing_context, kernel, obj):  # type: ignore[no-untyped-def]
-    """View a 3-D ndarray object, a batch of matrices, likewise."""
+    """View an ndarray object of at most 3 dimensions, a batch of matrices, likewise."""
     return _open(kernel, obj, 3)
 
 
