@@ -27,7 +27,7 @@ os.environ["BLISGEMM_CACHE_DIR"] = _CACHE
 os.environ["BLISGEMM_TUNING"] = "off"  # what the developer has tuned here is no matter of the tests
 for _name in ("BLISGEMM_KERNEL", "BLISGEMM_NUM_THREADS", "BLISGEMM_VERBOSE"):
     os.environ.pop(_name, None)
-# Four threads on any machine, so that 2 x 2 ways exist; Numba reads it when it is first imported.
+# Four threads on any machine, so that 2 x 2 ways and a race for tiles exist; Numba reads it when it is first imported.
 os.environ.setdefault("NUMBA_NUM_THREADS", str(max(4, os.cpu_count() or 1)))
 
 # Compiling may happen inside an example, so no deadline and no complaint that data came slowly.
