@@ -61,7 +61,7 @@ NC_MIN = 1024
 NC_NO_L3 = 4080
 
 # How the work of several threads is cut: see ``tiles_for``. TILE_LEAST in micro-panels of A and of B.
-TILES_PER_THREAD, TILE_LEAST = 8, (12, 4)
+TILES_PER_THREAD, TILE_LEAST = 16, (12, 4)
 
 # The workspace of a panel of B stays bounded where L3 is very large. Source: our choice; with kc = 512 in
 # f32 it is 16384 columns, 16 times what NC_MIN asks for.

@@ -10,7 +10,7 @@ wrong.
 
 from numba import njit, prange
 
-from .loops import direct, five_loops, share, stream, sweep_rows
+from .loops import direct, direct_items, five_loops, share, stream, sweep_rows
 from .outcome import (
     CONJ_BOTH,
     COPIED_ROWS,
@@ -20,6 +20,8 @@ from .outcome import (
     DONE,
     EXCHANGE,
     EXTENT_BITS,
+    LANE_B_BYTES,
+    LANE_ROWS,
     PLAIN,
     SPARE_EXTENT,
     TURN_A,
@@ -164,8 +166,9 @@ def fast_lane(
         turns |= EXCHANGE
         conj = ((conj >> 1) | (conj << 1)) & CONJ_BOTH
     by_rows = b.strides[1] == b.itemsize or b.shape[1] == 1
+    passes = a.shape[0] <= LANE_ROWS and k * b.shape[1] * kernel.itemsize > LANE_B_BYTES
     copied = not by_rows and is_copied(terms * kernel.chains, c.shape[0], k, b.shape[1])
-    if (by_rows or copied) and terms <= work_limit and k <= kc_max:
+    if (by_rows or copied) and terms <= work_limit and k <= kc_max and not passes:
         if copied:
             b = copied_matrix(b, open_matrix(kernel, spare_object))
         direct(kernel, "rows", kc_max, False, alpha, a, b, beta, c, conj)
@@ -290,12 +293,17 @@ def _copied(kernel, kc, alpha, a_object, b_object, beta, c_object, op, copies):
 
 
 def _batch_direct(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, conj):
-    """Run ``loops.direct`` on every item of three checked 3-D arrays, in ``parts`` ranges of items."""
+    """Run every item of three checked 3-D arrays without packing, in ``parts`` ranges of items."""
     a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, c_object)
     items = c.shape[0]
+    plain = beta == 0 and alpha.imag == 0 and a.shape[2] <= kc and c.strides[2] == c.itemsize
     for t in prange(parts):
-        for item in range(items * t // parts, items * (t + 1) // parts):
-            direct(kernel, "rows", kc, False, alpha, a[item], b[item], beta, c[item], conj)
+        first, end = items * t // parts, items * (t + 1) // parts
+        if plain:
+            direct_items(kernel, alpha, a[first:end], b[first:end], c[first:end], conj)
+        else:
+            for item in range(first, end):
+                direct(kernel, "rows", kc, False, alpha, a[item], b[item], beta, c[item], conj)
 
 
 def _batch_copied(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, conj, copies):

@@ -30,12 +30,15 @@ Source: Goto and van de Geijn, TOMS 34(3), 2008; Van Zee and van de Geijn, TOMS 
 from numba import prange
 
 from .pack import pack_a, pack_b
-from .ukernel.bind import inlined, microkernel, microkernel_part, sweep, take_number
+from .ukernel.bind import inlined, microkernel, microkernel_items, microkernel_part, sweep, take_number
+
+# Bytes of operands and results of a group of small products that are done together: half of the smallest L1 here.
+ITEMS_BYTES = 16 * 1024
 
 # Micro-panels in one piece of packing: four of B are read side by side (ukernel.packer).
 PIECE = 4
 
-__all__ = ["direct", "five_loops", "macrokernel", "share", "stream", "sweep_rows"]
+__all__ = ["direct", "direct_items", "five_loops", "macrokernel", "share", "stream", "sweep_rows"]
 
 
 @inlined
@@ -164,6 +167,26 @@ def direct(kernel, access, kc, rows_first, alpha, a, b, beta, c, conj):
                 microkernel(
                     kernel, access, min(kernel.mr, m - ir), min(kernel.nr, n - jr), min(kc, k - pc),
                     alpha, a[ir:, pc:], b[pc:, jr:], beta_pc, c[ir:, jr:], conj,
+                )  # fmt: skip
+
+
+@inlined
+def direct_items(kernel, alpha, a, b, c, conj):
+    """Compute ``c := alpha * op(a) * op(b)`` for many small products of one shape, micro-tile by micro-tile.
+
+    Args:
+        a, b, c: items x m x k, items x k x n, items x m x n; k is one kc block, b and c have unit column stride.
+        alpha: real. conj: as ``five_loops``.
+    """
+    (items, m, k), n = a.shape, b.shape[2]
+    group = max(1, ITEMS_BYTES // (kernel.itemsize * (m * k + k * n + m * n)))
+    for first in range(0, items, group):  # so many stay near while their micro-tiles pass
+        count = min(group, items - first)
+        for jr in range(0, n, kernel.nr):
+            for ir in range(0, m, kernel.mr):
+                microkernel_items(
+                    kernel, min(kernel.mr, m - ir), min(kernel.nr, n - jr), k,
+                    alpha, a[first:, ir:], b[first:, :, jr:], c[first:, ir:, jr:], conj, count,
                 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ integer (``read_key`` takes it apart)::
 
 __all__ = [
     "ACCESSES", "CONJ_BOTH", "COPIED_ROWS", "COPIED_SIZE", "COPIED_WORK", "DECLINED", "DONE", "EXCHANGE", "EXTENT_BITS",
-    "PLAIN", "SPARE_EXTENT", "TURN_A", "TURN_B", "VECTORS", "read_key",
+    "LANE_B_BYTES", "LANE_ROWS", "PLAIN", "SPARE_EXTENT", "TURN_A", "TURN_B", "VECTORS", "read_key",
 ]  # fmt: skip
 
 DECLINED = 0  # something that the general way must look at; nothing was written
@@ -24,6 +24,9 @@ TURN_A = 4  # A is transposed
 TURN_B = 8
 EXCHANGE = 16  # then C' = B' A' is computed in place of C = A B
 VECTORS = 32  # 1-d operands are allowed: a row on the left, a column on the right
+
+# A few rows that meet more than so many bytes of B are left to the plan, which has better ways than strip by strip.
+LANE_ROWS, LANE_B_BYTES = 4, 96 * 1024
 
 # Which small B without unit column stride are copied, so that they have it: up to COPIED_WORK terms, times the chains
 # of an element, if A has at least COPIED_ROWS rows or B at most COPIED_SIZE elements.

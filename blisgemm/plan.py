@@ -27,7 +27,7 @@ from .blocking import (
 from .errors import BlisgemmTypeError, BlisgemmValueError, OverrideError
 from .machine import current, host_isas
 from .machine.facts import Machine
-from .outcome import COPIED_ROWS, COPIED_SIZE, COPIED_WORK, SPARE_EXTENT
+from .outcome import COPIED_ROWS, COPIED_SIZE, COPIED_WORK, LANE_B_BYTES, SPARE_EXTENT
 from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
 from .ukernel import catalog
 from .ukernel.spec import SHORT_NAMES, KernelSpec, steps_of_sweep
@@ -65,19 +65,30 @@ DIRECT_TERMS = 128**3
 DIRECT_SHARE_OF_L2 = {("zen4", "avx512"): 1.0, ("zen4", "avx2"): 1 / 8}
 
 
-# Steps of p in one pass of the stream path: of 8, 16 and 32 the middle one won, by 10 to 30 %, at 3 to 12 rows of
-# 2000 x 2000 in f32 and f64 (Zen 3, AVX2, 2026-11-30).
-STREAM_STEP = 16
+# How much fuller another tile must be: the first one is a few per cent faster where both are full (catalog).
+TILE_GAIN = 1.05
 
-# Rows up to which each of them sweeps along B on its own; for more, a micro-tile reads B once for all (3 to 4 rows:
-# level; 6 rows: 9.1 against 10.0 GB/s in f32; Zen 3, AVX2, 2026-11-30).
-SWEEP_ROWS = 4
+# How a few rows meet B, by vector set: (rows up to which each of them sweeps along B on its own; rows up to which
+# micro-tiles stream along B; steps of p in one pass of the stream path; columns up to which A and B are read as they
+# lie).
+# Sources, 2026-11-30, GFLOP/s of C = A B with 2000 x 2000 B unless said: Zen 3, AVX2, f32 sweep 4 rows 31, 6 rows 27;
+# stream 6 rows 30, 12 rows 29 against 29 packed, 32 rows 26 against 43; steps of 8, 16, 32 with 6 rows 23 30 24; 32
+# columns direct 52, packed 53. Emerald Rapids, AVX-512, f32 (and f64): sweep 4 rows of 3000 x 3000 19 (8), stream
+# 32 (10); stream in steps of 16 and 32 16 rows 79 86 (39 43) against 67 (32) packed, 32 rows 97 106 (44 47) against
+# 92 (44), 64 rows 112 119 (42 43) against 112 (55); direct 32 columns 142 (42) against 91 (38) packed, 64 columns
+# 140 (60) against 123 (56).
+FEW = {"avx512": (2, 32, 32, 64), "avx2": (4, 12, 16, 16)}
+FEW_ELSEWHERE = (4, 12, 16, 16)
 
 # Rows up to which B's columns are transposed on the way to the fmas, once per micro-panel of A.
 COLUMN_ROWS = 16
 
 # Terms of a sum up to which micro-tiles go along the rows of C.
 ROWS_FIRST_DEPTH = 64
+
+
+# Bytes of B from which on it passes by: what fits near L1 is read as well strip by strip. Source: our choice.
+PASSING_BYTES = LANE_B_BYTES
 
 
 @dataclass(frozen=True)
@@ -249,13 +260,24 @@ def _runnable(spec: KernelSpec) -> KernelSpec:
     return spec
 
 
-def choose_kernel(dtype: str, role: str) -> tuple[KernelSpec, str]:
-    """Return the kernel for a dtype in a role of ``catalog.ROLES`` on this machine, and why."""
+def choose_kernel(dtype: str, role: str, m: int = 0, n: int = 0) -> tuple[KernelSpec, str]:
+    """Return the kernel for a dtype in a role of ``catalog.ROLES`` on this machine, and why.
+
+    Of several packed ones it is the first, unless m x n fills the tiles of another by ``TILE_GAIN`` better.
+    """
     forced = _forced_kernel()
     if forced is not None and forced.acc_dtype == dtype:
         return forced, f"kernel: BLISGEMM_KERNEL names {forced.name}"
     machine = current()
-    spec = catalog.preferred(dtype, machine.isa, role)
+    spec, *others = catalog.candidates(dtype, machine.isa, role)
+
+    def padded(tile: KernelSpec) -> int:
+        return -(-m // tile.mr) * tile.mr * -(-n // tile.nr) * tile.nr
+
+    for other in others if role == "packed" else ():
+        if TILE_GAIN * padded(other) < padded(spec):
+            text = f"kernel: {other.name}, since {spec.name} would compute {padded(spec):,} elements of C for {m * n:,}"
+            return other, f"{text}, this one {padded(other):,}"
     return spec, f"kernel: {spec.name} is the {role} kernel of {machine.isa.name}"
 
 
@@ -411,7 +433,7 @@ def plan_for(
         rows = "columns of A (one column of C is computed transposed)" if swapped else "rows of B"
         raise BlisgemmValueError(f"path: expected 'packed', as {path!r} needs {rows} with unit stride; got {path!r}")
     path = way.path
-    spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, way.role)
+    spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, way.role, m, n)
     useful = useful_threads(m * n * k * batch, threads)
     batch_ways = min(useful, batch) if batch > 1 and (path == "direct" or batch >= useful) else 1
     reasons = [why, *notes, why_kernel]
@@ -448,7 +470,7 @@ def plan_for(
         nc, why_nc = _waiting_columns(machine, spec, path, m, n, jr_ways)
         reasons += why_nc
         chosen = Blocking(mc=m, nc=nc, kc=kc, footprints=(), reasons=())
-    step = {"sweep": steps_of_sweep(spec), "stream": STREAM_STEP}.get(path, 0)
+    step = {"sweep": steps_of_sweep(spec), "stream": few_of(machine)[2]}.get(path, 0)
     return replace(
         plan, path=path, kernel=spec, blocking=chosen, ic_ways=ic_ways, jr_ways=jr_ways, batch_ways=batch_ways,
         access="copied" if way.copied else "columns" if access == "columns" else "rows", rows_first=way.rows_first,
@@ -475,13 +497,19 @@ def _waiting_columns(
 
 
 def _stream_b(machine: Machine, spec: KernelSpec, chosen: Blocking, k: int, threads: int) -> Blocking:
-    """Narrow the panel of B where only one block of A meets it: it is used once, so half of the L2 in use holds it."""
+    """Narrow the panel of B where only one block of A meets it: it passes once, so a part of L2 will do.
+
+    Half of L2 where a single micro-panel of A meets it; twice L2 where more do, since A is packed again for every panel
+    (32 rows of 2000 x 2000 in f32 on Zen 3, GFLOP/s with nc = 128, 256, 512, 2000: 36.0 38.3 38.4 37.8; 2026-11-30).
+    """
     column_bytes = min(chosen.kc, k) * spec.itemsize
-    nc = max(spec.nr, machine.l2.size_bytes // machine.l2.cores // 2 // column_bytes // spec.nr * spec.nr) * threads
+    l2_bytes = machine.l2.size_bytes // machine.l2.cores
+    room, share = (l2_bytes // 2, "half of") if chosen.mc <= spec.mr else (2 * l2_bytes, "twice")
+    nc = max(spec.nr, room // column_bytes // spec.nr * spec.nr) * threads
     if nc >= chosen.nc:
         return chosen
     l2 = "L2" if threads == 1 else f"the L2 of {threads} cores"
-    reason = f"nc: {nc}, since one block of A uses the panel of B once: half of {l2} holds it"
+    reason = f"nc: {nc}, since one block of A uses the panel of B once: {share} {l2} holds it"
     return replace(chosen, nc=nc, nt=nc, reasons=(*chosen.reasons, reason))
 
 
@@ -522,7 +550,6 @@ def _way_within(
 ) -> tuple[Way, str]:
     """Return the way, and why, if products go direct up to so many terms, or with B in a share of L2."""
     small, wide, row, column = (choose_kernel(dtype, role)[0] for role in ("direct", "wide", "row", "column"))
-    l1_bytes = machine.l1.size_bytes // machine.l1.cores
     l2_bytes = machine.l2.size_bytes // machine.l2.cores
     kc = kc_for(dtype, k)
     b_block_bytes, b_bytes = kc * n * wide.itemsize, k * n * wide.itemsize
@@ -542,16 +569,19 @@ def _way_within(
                 "columns are transposed in registers"
             )
         return Way("packed", "packed"), "path: B's columns have unit stride, so vectors of it must be packed"
+    sweep_rows, stream_rows, _, direct_columns = few_of(machine)
+    if m <= stream_rows and batch == 1 and b_bytes > PASSING_BYTES and (m <= sweep_rows or m * n * k > terms):
+        why = f"path: {m} rows use each element of B {'once' if m <= small.mr else 'little'}: it passes by, "
+        if m <= sweep_rows:
+            return Way("sweep", "row"), f"{why}whole rows side by side"
+        return Way("stream", "direct" if m <= small.mr else "packed"), f"{why}row after row of micro-tiles"
     if m * n * k <= terms:
         return Way("direct", "direct"), f"path: m n k = {m * n * k:,} <= {terms:,}, too little work to repay packing"
-    if m <= max(small.mr, SWEEP_ROWS) and batch == 1 and b_bytes > l1_bytes:
-        why = f"path: {m} rows use each element of B once: it passes by, whole rows side by side"
-        return (Way("sweep", "row") if m <= SWEEP_ROWS else Way("stream", "direct")), why
     if m <= max(small.mr, row.mr):
         why = f"path: {m} rows use each element of B once, so packing it would be a copy for nothing"
         return Way("direct", "row" if m <= row.mr else "wide"), why
-    if n <= small.nr:
-        why = f"path: {n} columns use each element of A once, so packing it would be a copy for nothing"
+    if n <= max(small.nr, direct_columns) and rows_first and m > 2 * n:
+        why = f"path: {n} columns use each element of A little, so packing it would be a copy for nothing"
         return Way("direct", "direct", rows_first), why
     room = int(l2_bytes * share)
     if b_bytes <= room:
@@ -568,6 +598,11 @@ def _way_within(
     if room:
         why += f", and B's {b_bytes // 1024:,} KiB exceed the {room // 1024:,} KiB of L2 that it could use as it lies"
     return Way("packed", "packed"), why
+
+
+def few_of(machine: Machine) -> tuple[int, int, int, int]:
+    """Return the row of ``FEW`` for this machine's vector set."""
+    return FEW.get(machine.isa.name, FEW_ELSEWHERE)
 
 
 def _is_copied(work: int, m: int, k: int, n: int) -> bool:

@@ -11,7 +11,7 @@ import pytest
 import blisgemm
 from blisgemm.errors import BlisgemmTypeError, BlisgemmValueError
 from blisgemm.machine.known import KNOWN
-from blisgemm.plan import DIRECT_TERMS, STREAM_STEP, SWEEP_ROWS, Plan, choose_kernel, plan_for
+from blisgemm.plan import DIRECT_TERMS, Plan, choose_kernel, few_of, plan_for
 from blisgemm.ukernel import catalog
 from blisgemm.ukernel.spec import steps_of_sweep
 
@@ -92,9 +92,10 @@ def test_a_few_rows_or_columns_are_not_packed() -> None:
     kernels = {role: choose_kernel("float32", role)[0] for role in ("direct", "row", "column")}
     row = blisgemm.make_plan(1, 3000, 3000)
     assert (row.path, row.kernel, row.step) == ("sweep", kernels["row"], steps_of_sweep(kernels["row"]))
-    if kernels["direct"].mr > SWEEP_ROWS:
+    sweep_rows, _, step, _ = few_of(row.machine)
+    if kernels["direct"].mr > sweep_rows:
         rows = blisgemm.make_plan(kernels["direct"].mr, 3000, 3000)
-        assert (rows.path, rows.kernel, rows.step) == ("stream", kernels["direct"], STREAM_STEP)
+        assert (rows.path, rows.kernel, rows.step) == ("stream", kernels["direct"], step)
     column = blisgemm.make_plan(3000, 1, 3000)  # A by rows is B by columns
     assert (column.path, column.access, column.kernel) == ("direct", "columns", kernels["column"])
     columns = blisgemm.make_plan(3000, 4, 300)

@@ -40,8 +40,8 @@ from .sweep import emit_sweep
 from .vec import I64
 
 __all__ = [
-    "KernelType", "inlined", "microkernel", "microkernel_part", "new_counter", "pack_micro_panels", "sweep",
-    "take_number",
+    "KernelType", "inlined", "microkernel", "microkernel_items", "microkernel_part", "new_counter", "pack_micro_panels",
+    "sweep", "take_number",
 ]  # fmt: skip
 
 _INTEGER_FACTS = ("mr", "nr", "planes", "itemsize", "lanes", "chains", "sums")
@@ -124,6 +124,18 @@ def microkernel_part(  # type: ignore[no-untyped-def]
         last: whether the kc block ends here.
     """
     reference.microkernel_part(kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last)
+
+
+def microkernel_items(  # type: ignore[no-untyped-def]
+    kernel, m_cur, n_cur, kc_cur, alpha, a, b, c, conj, items
+):
+    """Compute ``c := alpha * a b`` for one micro-tile of each of ``items`` products of one shape.
+
+    Args: as ``microkernel``'s with access ``"rows"``; a, b and c have one more axis, the items, in front; alpha is
+        real, c has unit column stride, and kc_cur is the whole sum.
+    """
+    for item in range(items):
+        reference.microkernel(kernel, m_cur, n_cur, kc_cur, alpha, a[item], b[item], 0, c[item], conj)
 
 
 def sweep(kernel, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last):  # type: ignore[no-untyped-def]
@@ -215,6 +227,35 @@ def _lower_microkernel_part(context: Any, builder: Any, sig: Any, args: Any) -> 
     sums, _ = _array(context, builder, types_[9], args[10])
     extra = [sums, _as_i64(builder, args[11])]
     _call_microkernel(context, builder, kernel_t.spec, Access.PARTS, types_[:9], args[1:10], extra)
+    return context.get_dummy_value()
+
+
+@type_callable(microkernel_items)
+def _type_microkernel_items(context: Any) -> Any:
+    def typer(kernel, m_cur, n_cur, kc_cur, alpha, a, b, c, conj, items):  # type: ignore[no-untyped-def]
+        return types.void if isinstance(kernel, KernelType) else None
+
+    return typer
+
+
+@lower_builtin(microkernel_items, types.VarArg(types.Any))
+def _lower_microkernel_items(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    kernel_t, _, _, _, alpha_t, a_t, b_t, c_t, _, _ = sig.args
+    _, m_cur, n_cur, kc_cur, alpha, a, b, c, conj, items = args
+    spec = kernel_t.spec
+    function = emit_microkernel(builder.module, spec, Access.ITEMS)
+    a_data, (next_a, rs_a, cs_a) = _array(context, builder, a_t, a)
+    b_data, (next_b, rs_b, _) = _array(context, builder, b_t, b)
+    c_data, (next_c, rs_c, cs_c) = _array(context, builder, c_t, c)
+    zero = context.get_constant_generic(builder, alpha_t, 0)
+    builder.call(
+        function,
+        [
+            *(_as_i64(builder, extent) for extent in (m_cur, n_cur, kc_cur)), a_data, rs_a, cs_a, b_data, rs_b,
+            c_data, rs_c, cs_c, _factors(context, builder, spec, (alpha_t, alpha), (alpha_t, zero)),
+            _as_i64(builder, conj), _as_i64(builder, items), next_a, next_b, next_c,
+        ],
+    )  # fmt: skip
     return context.get_dummy_value()
 
 

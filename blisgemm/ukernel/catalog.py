@@ -19,7 +19,7 @@ from ..machine.facts import Isa
 from ..machine.isas import AVX2, AVX512, GENERIC, NEON, SSE2
 from .spec import KernelSpec
 
-__all__ = ["ROLES", "by_name", "kernels", "preferred"]
+__all__ = ["ROLES", "by_name", "candidates", "kernels", "preferred"]
 
 ROLES = ("packed", "direct", "wide", "row", "column")
 
@@ -30,12 +30,12 @@ ROLES = ("packed", "direct", "wide", "row", "column")
 # 8x32 and 12x16 on the direct path for every n <= 64; from n = 256 on 8x48 beat 8x16 there by 3 to 7 %.
 _Tiles = tuple[tuple[int, int], ...]
 _TILES: tuple[tuple[Isa, str, _Tiles, _Tiles, _Tiles, _Tiles, _Tiles], ...] = (
-    (AVX512, "float32", ((8, 48), (12, 32)), ((8, 16),), ((8, 48),), ((2, 128),), ((8, 32),)),
-    (AVX512, "float64", ((8, 24), (12, 16)), ((8, 8),), ((8, 24),), ((2, 64),), ((8, 16),)),
+    (AVX512, "float32", ((8, 48), (12, 32)), ((8, 32),), ((8, 48),), ((2, 128),), ((8, 32),)),
+    (AVX512, "float64", ((8, 24), (12, 16)), ((8, 16),), ((8, 24),), ((2, 64),), ((8, 16),)),
     (AVX512, "complex64", ((3, 32), (6, 16)), ((4, 16),), ((3, 32),), ((1, 64),), ((2, 32),)),
     (AVX512, "complex128", ((3, 16), (6, 8)), ((4, 8),), ((3, 16),), ((1, 32),), ((2, 16),)),
-    (AVX2, "float32", ((6, 16),), ((6, 16),), ((6, 16),), ((2, 32),), ((4, 16),)),
-    (AVX2, "float64", ((6, 8),), ((6, 8),), ((6, 8),), ((2, 16),), ((4, 8),)),
+    (AVX2, "float32", ((6, 16), (4, 24)), ((6, 16),), ((6, 16),), ((2, 32),), ((4, 16),)),
+    (AVX2, "float64", ((4, 12), (6, 8)), ((6, 8),), ((6, 8),), ((2, 16),), ((4, 8),)),
     (AVX2, "complex64", ((3, 8),), ((2, 8),), ((2, 8),), ((1, 16),), ((2, 8),)),
     (AVX2, "complex128", ((3, 4),), ((2, 4),), ((2, 4),), ((1, 8),), ((2, 4),)),
     (SSE2, "float32", ((4, 8),), ((4, 8),), ((4, 8),), ((2, 16),), ((4, 8),)),
@@ -97,6 +97,11 @@ def by_name(name: str) -> KernelSpec:
     except KeyError:
         alike = [n for n in _by_name() if n.split("_")[0] == str(name).split("_")[0]] or list(_by_name())
         raise BlisgemmValueError(f"kernel: expected one of {', '.join(alike)}; got {name!r}") from None
+
+
+def candidates(dtype: str, isa: Isa, role: str) -> tuple[KernelSpec, ...]:
+    """Return the kernels for a dtype on a vector set, in a role of ``ROLES``, that of first choice first."""
+    return _rows()[isa.name, dtype, role]
 
 
 def preferred(dtype: str, isa: Isa, role: str) -> KernelSpec:

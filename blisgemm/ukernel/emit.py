@@ -66,6 +66,7 @@ ARGUMENTS = (
     "m_cur", "n_cur", "kc_cur", "a", "rs_a", "cs_a", "b", "rs_b", "c", "rs_c", "cs_c", "factors", "conj",
 )  # fmt: skip
 OF_PARTS = ("sums", "last")
+OF_ITEMS = ("items", "next_a", "next_b", "next_c")  # how many, and bytes from one to the next
 _POINTERS = {"a", "b", "c", "factors", "sums"}
 
 ROWS_OF_B_AHEAD = 16  # see operand.WIDE_ROW
@@ -78,12 +79,14 @@ EVERY_ROW = 16
 
 def arguments(access: Access) -> tuple[str, ...]:
     """Return the names of the arguments of a kernel with this access."""
-    return ARGUMENTS + OF_PARTS if access is Access.PARTS else ARGUMENTS
+    return ARGUMENTS + {Access.PARTS: OF_PARTS, Access.ITEMS: OF_ITEMS}.get(access, ())
 
 
 def variants(spec: KernelSpec, access: Access) -> tuple[int, ...]:
     """Return the numbers of rows that a direct kernel has variants for, ascending, the last one mr."""
-    if access is not Access.COLUMNS and spec.mr * spec.row_vectors * spec.planes <= EVERY_ROW:
+    if access is Access.ITEMS or (
+        access is not Access.COLUMNS and spec.mr * spec.row_vectors * spec.planes <= EVERY_ROW
+    ):
         return tuple(range(1, spec.mr + 1))
     return tuple(sorted({spec.mr, *(1 << e for e in range(spec.mr.bit_length()) if 1 << e < spec.mr)}))
 
@@ -116,13 +119,15 @@ def emit_microkernel(module: ir.Module, spec: KernelSpec, access: Access) -> ir.
 def _emit_variants(spec: KernelSpec, access: Access, b: ir.IRBuilder, args: dict[str, ir.Value]) -> None:
     """Emit a switch over the rows and vectors that exist, and a kernel for each; all share one slow way to C."""
     rows_of = variants(spec, access)
-    shared = b.append_basic_block("shared")
-    whole_tile = _Kernel(spec, access, b, args, spec.mr, spec.row_vectors)
-    scratch = whole_tile.scratch_tile()
-    before = b.block
-    b.position_at_end(shared)
-    whole_tile.update_c_from(scratch)
-    b.position_at_end(before)
+    shared, scratch = None, None
+    if access is not Access.ITEMS:
+        shared = b.append_basic_block("shared")
+        whole_tile = _Kernel(spec, access, b, args, spec.mr, spec.row_vectors)
+        scratch = whole_tile.scratch_tile()
+        before = b.block
+        b.position_at_end(shared)
+        whole_tile.update_c_from(scratch)
+        b.position_at_end(before)
 
     widths = list(product(range(1, spec.row_vectors + 1), (False, True)))
     vectors = b.sdiv(b.add(args["n_cur"], I64(spec.lanes - 1)), I64(spec.lanes))
@@ -141,6 +146,9 @@ def _emit_variants(spec: KernelSpec, access: Access, b: ir.IRBuilder, args: dict
                 choice.add_case(I64(number * spec.mr + m_cur), block)
             b.position_at_end(block)
             kernel = _Kernel(spec, access, b, args, rows, v, exact=rows == below + 1)
+            if access is Access.ITEMS:
+                kernel.emit_items(masked=edge)
+                continue
             sums = kernel.sum_over_p(masked=edge)
             if access is Access.PARTS:
                 kernel.leave_unless_last(sums)
@@ -291,6 +299,18 @@ class _Kernel(MicroTile):
                     acc = sums[first + chain]
                     following[first + chain] = self.emit_fma(a_planes[pa], of_b[pb][v], acc, name=f"acc_{i}_{v}")
         return following
+
+    def emit_items(self, *, masked: bool) -> None:
+        """Emit the run loop over items, which spares each of them the call and the choice of its variant."""
+        b, args = self.b, self.args
+
+        def item(index: ir.Value, addresses: list[ir.Value]) -> list[ir.Value]:
+            self.args = {**args, **dict(zip("abc", addresses, strict=True))}
+            self.store_products(self.form_tile(self.sum_over_p(masked=masked)), masked=masked)
+            return [at(b, here, args[f"next_{name}"]) for name, here in zip("abc", addresses, strict=True)]
+
+        count_loop(b, args["items"], [args[name] for name in "abc"], item, "items")
+        b.ret_void()
 
     # ---- sums that stay in memory between calls ------------------------------------------------
 

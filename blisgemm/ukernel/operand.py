@@ -70,6 +70,7 @@ class Access(Enum):
     PACKED = "packed"  # micro-panels of both
     ROWS = "rows"  # the matrices; B has unit column stride
     COLUMNS = "columns"  # the matrices; B has unit row stride
+    ITEMS = "items"  # as ROWS, many products of one shape: beta = 0, real alpha, unit column stride of C
     PARTS = "parts"  # as ROWS, but a kc block may come in parts, between which the sums wait in memory
 
 
