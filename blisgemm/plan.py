@@ -55,7 +55,7 @@ PATHS = ("empty", "scale", "direct", "sweep", "stream", "packed", "numpy")
 # Largest m * n * k that the fast lane does at once, on the calling thread and holding the GIL: 36 us in f32 to 340 us
 # in c128 (AVX-512, Zen 4). OpenBLAS's small-matrix kernels go to 100^3
 # (kernel/x86_64/sgemm_small_kernel_permit_skylakex.c); here direct won up to 128^3 on AVX-512, and on AVX2 in f64
-# (bench/small.py, Zen 4, 2026-11-30).
+# (python -m blisgemm bench --shapes small, Zen 4, 2026-11-30).
 DIRECT_TERMS = 128**3
 
 # Share of L2 that B may take on the direct path, by machine and vector set; a machine without a row packs. Zen 4 with
