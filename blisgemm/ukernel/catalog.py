@@ -27,9 +27,10 @@ ROLES = ("packed", "direct", "wide", "row", "column")
 # Sources: BLIS config/{skx,haswell,altra} for the shapes; this project's bench/kc.py and its small products (AMD
 # Zen 4, 2026-11-29) for the order: 8x48 gave 103-107 GFLOP/s at n = 2000, 12x32 100-104, 14x32 less; c64 3x32 loads 10
 # times per 24 fmas where 6x16 loads 14 times, and ran up to a quarter faster on Emerald Rapids; from
-# n = 256 on 8x48 beat 8x16 on the direct path by 3 to 7 %. Since edges have variants of their own, 8x32 is the direct tile:
-# n = 96 on Emerald Rapids, f32, 148 GFLOP/s and 74 with 8x16 (2026-11-30). AVX2, Zen 3, the same day, times NumPy's speed at
-# n = 512, 1000, 2000: f64 4x12 1.04 0.99 0.98, 6x8 0.97 0.97 0.94; f32 4x24 1.02 1.02 0.96, 6x16 1.01 1.00 1.01.
+# n = 256 on 8x48 beat 8x16 on the direct path by 3 to 7 %. Since edges have variants of their own, 8x32 is the direct
+# tile: n = 96 on Emerald Rapids, f32, 148 GFLOP/s and 74 with 8x16 (2026-11-30). AVX2, Zen 3, the same day, times
+# NumPy's speed at n = 512, 1000, 2000: f64 4x12 1.04 0.99 0.98, 6x8 0.97 0.97 0.94; f32 4x24 1.02 1.02 0.96, 6x16
+# 1.01 1.00 1.01.
 _Tiles = tuple[tuple[int, int], ...]
 _TILES: tuple[tuple[Isa, str, _Tiles, _Tiles, _Tiles, _Tiles, _Tiles], ...] = (
     (AVX512, "float32", ((8, 48), (12, 32)), ((8, 32),), ((8, 48),), ((2, 128),), ((8, 32),)),
