@@ -4,7 +4,8 @@ Knows: the process that pytest runs in. Does not know: any property of the libra
 set here, before any test module imports blisgemm.
 
 A cold session compiles each kernel once into a folder of its own. A second process compiles ahead, from
-the other end of the list of kernels, so that two CPUs share what is most of a whole session's time. While
+the other end of the list of kernels, so that two CPUs share what is most of a whole session's time; workers of
+pytest-xdist (``-n auto --dist loadfile``, as .ci/run has it) share the folder that BLISGEMM_TEST_CACHE_DIR names. While
 tests are written, ``BLISGEMM_TEST_CACHE_DIR`` names a folder that is kept between sessions.
 """
 
@@ -45,7 +46,8 @@ _ahead: subprocess.Popen[bytes] | None = None
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start compiling ahead if this session will need it."""
     global _ahead
-    if len(session.items) >= _MANY and (os.cpu_count() or 1) > 1 and not session.config.option.collectonly:
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    if alone and len(session.items) >= _MANY and (os.cpu_count() or 1) > 1 and not session.config.option.collectonly:
         _ahead = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("support.py"))],
             stdout=subprocess.DEVNULL,
