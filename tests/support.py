@@ -43,6 +43,20 @@ def kernels_here(dtype: str | None = None) -> list[KernelSpec]:
     return [spec for spec in catalog.kernels(dtype) if spec.isa.name in here]
 
 
+def kernels_tried(dtype: str) -> list[KernelSpec]:
+    """Return the kernels of this machine that whole grids are run on: compiling them is most of a session's time.
+
+    All of the best vector set; of each lesser one the direct and the packed kernel of half of the dtypes (emulated
+    processors and forced sets try the others).
+    """
+    best, *lesser = host_isas()
+    found = [spec for spec in kernels_here(dtype) if spec.isa == best]
+    for place, isa in enumerate(lesser):
+        if DTYPES.index(dtype) % 3 == place % 2:
+            found += dict.fromkeys(catalog.preferred(dtype, isa, role) for role in ("direct", "packed"))
+    return found
+
+
 # What runs a product, as the tests tell them apart: "columns" is the direct path where B has unit row stride.
 WAYS = ("direct", "columns", "sweep", "stream", "packed")
 _ROLES = {"columns": "column", "sweep": "row", "stream": "direct"}
@@ -93,7 +107,7 @@ def kernel_paths() -> list[tuple[KernelSpec, str, int]]:
     found = []
     for dtype in DTYPES:
         for way in WAYS:
-            found += [(spec, way, 1) for spec in kernels_here(dtype) if way in paths_of(spec)]
+            found += [(spec, way, 1) for spec in kernels_tried(dtype) if way in paths_of(spec)]
             if way == "packed":
                 found += [(chosen_kernel(dtype), way, threads) for threads in (2, 4)]
             elif way == "direct":
