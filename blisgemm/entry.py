@@ -236,28 +236,27 @@ def stack_lane(
     return DONE
 
 
-def _direct(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, op):
-    """Run ``loops.direct`` on three checked arrays, on ``ways[0] * ways[1]`` threads; B has unit column stride."""
-    a, b, c = opened(kernel, a_object, b_object, c_object, op)
-    conj = conjugated(op)
+@inlined
+def direct_shares(kernel, access, kc, rows_first, ways, alpha, a, b, beta, c, conj):
+    """Run ``loops.direct`` on ``ways[0] * ways[1]`` threads, each on its share of C."""
     m, n = c.shape
     ic_ways, jr_ways = ways
     for t in prange(ic_ways * jr_ways):
         i0, i1 = share(m, kernel.mr, t // jr_ways, ic_ways)
         j0, j1 = share(n, kernel.nr, t % jr_ways, jr_ways)
-        direct(kernel, "rows", kc, rows_first, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
+        direct(kernel, access, kc, rows_first, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
+
+
+def _direct(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, op):
+    """Run ``direct_shares`` on three checked arrays; B has unit column stride."""
+    a, b, c = opened(kernel, a_object, b_object, c_object, op)
+    direct_shares(kernel, "rows", kc, rows_first, ways, alpha, a, b, beta, c, conjugated(op))
 
 
 def _columns(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, op):
-    """Run ``loops.direct`` likewise where B has unit row stride."""
+    """Run ``direct_shares`` likewise where B has unit row stride."""
     a, b, c = opened(kernel, a_object, b_object, c_object, op)
-    conj = conjugated(op)
-    m, n = c.shape
-    ic_ways, jr_ways = ways
-    for t in prange(ic_ways * jr_ways):
-        i0, i1 = share(m, kernel.mr, t // jr_ways, ic_ways)
-        j0, j1 = share(n, kernel.nr, t % jr_ways, jr_ways)
-        direct(kernel, "columns", kc, rows_first, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
+    direct_shares(kernel, "columns", kc, rows_first, ways, alpha, a, b, beta, c, conjugated(op))
 
 
 def _stream(kernel, kc, step, threads, alpha, a_object, b_object, beta, c_object, op, sums):

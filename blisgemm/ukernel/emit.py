@@ -214,18 +214,14 @@ class _Kernel(MicroTile):
         columns, rows, a_step = self.column_pointers(masked=masked), self.row_pointers(), self.step_of_a()
         side = steps_of_columns(spec)
 
-        def turn(parts: int):  # type: ignore[no-untyped-def]
-            def steps(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
-                a_offset, here, *sums = carried
-                for v in range(self.vectors):  # generation loop
-                    keep_loads_here(b)  # one vector's columns after the other's
-                    for u, of_b in enumerate(load_columns_of_b(b, spec, columns, here, v, parts)):
-                        at_step = self.step_offset(a_offset, a_step, u)
-                        sums = self.accumulate(sums, rows, at_step, [[plane] for plane in of_b], first_vector=v)
-                forward = parts * side
-                return [b.add(a_offset, b.mul(a_step, I64(forward))), at(b, here, forward * spec.itemsize), *sums]
-
-            return steps
+        def part(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+            a_offset, here, *sums = carried
+            for v in range(self.vectors):  # generation loop
+                keep_loads_here(b)  # one vector's columns after the other's
+                for u, of_b in enumerate(load_columns_of_b(b, spec, columns, here, v)):
+                    at_step = self.step_offset(a_offset, a_step, u)
+                    sums = self.accumulate(sums, rows, at_step, [[plane] for plane in of_b], first_vector=v)
+            return [b.add(a_offset, b.mul(a_step, I64(side))), at(b, here, side * spec.itemsize), *sums]
 
         def single(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             a_offset, here, *sums = carried
@@ -234,7 +230,7 @@ class _Kernel(MicroTile):
             return [b.add(a_offset, a_step), at(b, here, spec.itemsize), *sums]
 
         carried = [I64(0), self.args["b"], *start]
-        carried = count_loop(b, b.sdiv(kc, I64(side)), carried, turn(1), "k")
+        carried = count_loop(b, b.sdiv(kc, I64(side)), carried, part, "k")
         if side > 1:
             carried = count_loop(b, b.srem(kc, I64(side)), carried, single, "k_rest")
         return carried[2:]

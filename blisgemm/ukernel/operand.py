@@ -20,7 +20,7 @@ so that a vector of B costs two shuffles and as many loads as it has 16-byte par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -138,20 +138,16 @@ def load_row_of_b(
 
 
 def load_columns_of_b(
-    b: ir.IRBuilder, spec: KernelSpec, columns: Columns, here: ir.Value, vector: int, parts: int
-) -> Iterator[list[ir.Value]]:
-    """Emit vector ``vector`` of the next rows of B, ``parts`` times ``steps_of_columns``; yields [plane] by step."""
+    b: ir.IRBuilder, spec: KernelSpec, columns: Columns, here: ir.Value, vector: int
+) -> list[list[ir.Value]]:
+    """Emit vector ``vector`` of the next ``steps_of_columns`` rows of B, as [step][plane]."""
     real = real_type(spec.real_bits)
     side = PART_BYTES * 8 // spec.real_bits  # reals in a part, and columns in one
     part = ir.VectorType(real, side)
     addresses = columns.addresses(b, here, vector * spec.lanes, spec.lanes)
-    for down in range(0, parts * PART_BYTES, PART_BYTES):  # generation loop
-        rows = [
-            concatenate(b, [load(b, at(b, address, down), part) for address in addresses[i::side]]) for i in range(side)
-        ]
-        turned = transpose_parts(b, rows, side)
-        for step in range(0, side, spec.planes):
-            yield turned[step : step + spec.planes]
+    rows = [concatenate(b, [load(b, address, part) for address in addresses[i::side]]) for i in range(side)]
+    turned = transpose_parts(b, rows, side)
+    return [turned[step : step + spec.planes] for step in range(0, side, spec.planes)]
 
 
 def gather_row_of_b(
