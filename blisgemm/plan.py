@@ -80,10 +80,11 @@ TILE_GAIN = 1.05
 FEW = {"avx512": (2, 32, 32, 64), "avx2": (4, 12, 16, 16)}
 FEW_ELSEWHERE = (4, 12, 16, 16)
 
-# Rows up to which B's columns are transposed on the way to the fmas, once per micro-panel of A.
+# Rows up to which B's columns are transposed on the way to the fmas, once per micro-panel of A. Source: Zen 3, AVX2,
+# f32, 3000 x 3000 by columns, times NumPy's speed: 2 rows 2.8, 4 rows 2.4, 8 rows 1.2 (2026-11-30); 16 is our choice.
 COLUMN_ROWS = 16
 
-# Terms of a sum up to which micro-tiles go along the rows of C.
+# Terms of a sum up to which micro-tiles go along the rows of C. Source: our choice; CONTRIBUTING has 16 terms.
 ROWS_FIRST_DEPTH = 64
 
 

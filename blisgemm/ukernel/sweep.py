@@ -41,7 +41,7 @@ __all__ = ["emit_sweep"]
 _ARGUMENTS = ("n_cur", "p_cur", "a", "cs_a", "b", "rs_b", "c", "cs_c", "factors", "conj", "sums", "last")
 _POINTERS = {"a", "b", "c", "factors", "sums"}
 
-AT_ONCE = 2  # vectors of sums; more don't help, since the next turn's loads don't wait for this one's fmas
+AT_ONCE = 2  # vectors of sums in one turn; our choice: the next turn's loads don't wait for this one's fmas
 
 
 def emit_sweep(module: ir.Module, spec: KernelSpec) -> ir.Function:
