@@ -14,7 +14,8 @@ from .errors import BlisgemmTypeError, BlisgemmValueError
 from .gufunc import NOT_GIVEN, general_matmul
 from .outcome import DECLINED, DONE, EXCHANGE, PLAIN, SPARE_EXTENT, TURN_A, TURN_B, VECTORS
 from .parallel import TERMS_PER_THREAD, check_threads, get_num_threads
-from .plan import Plan, choose_kernel, fast_lane_kc, fast_lane_terms, numpy_plan
+from .plan import Plan, numpy_plan
+from .ways import choose_kernel, fast_lane_kc, fast_lane_terms
 
 __all__ = ["explain", "gemm", "matmul"]
 

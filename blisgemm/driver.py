@@ -18,7 +18,8 @@ from .errors import BlisgemmValueError
 from .operands import Operands, kernel_dtype
 from .outcome import CONJ_BOTH, EXCHANGE, read_key
 from .parallel import region
-from .plan import Plan, plan_for, wants_swap
+from .plan import Plan, plan_for
+from .ways import wants_swap
 from .workspace import borrow, give_back
 
 __all__ = ["plan_operands", "planned", "route_of", "run"]

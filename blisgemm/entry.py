@@ -47,7 +47,7 @@ PARALLEL = {
 
 @inlined
 def is_copied(work, m, k, n):
-    """Whether a small B without unit column stride is copied; see ``plan.goes_copied``, which says the same."""
+    """Whether a small B without unit column stride is copied; see ``ways``, which says the same."""
     return work <= COPIED_WORK and max(k, n) <= SPARE_EXTENT and (m >= COPIED_ROWS or k * n <= COPIED_SIZE)
 
 
@@ -120,7 +120,7 @@ def overlaps_itself(x):
 
 @inlined
 def is_swapped(m, n, row_stride, column_stride, itemsize):
-    """Whether C' = B' A' is computed; the same as ``plan.wants_swap``."""
+    """Whether C' = B' A' is computed; the same as ``ways.wants_swap``."""
     return m > 1 and (n == 1 or (row_stride == itemsize and column_stride != itemsize))
 
 

@@ -24,10 +24,10 @@ if __name__ == "__main__":  # as a script: the library lies above
 
 import blisgemm
 from blisgemm.machine import host_isas
-from blisgemm.plan import wants_swap
 from blisgemm.ukernel import catalog
 from blisgemm.ukernel.operand import steps_of_columns
 from blisgemm.ukernel.spec import KernelSpec, steps_of_sweep
+from blisgemm.ways import wants_swap
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DTYPES = ("float32", "float64", "complex64", "complex128")

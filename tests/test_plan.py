@@ -11,9 +11,10 @@ import pytest
 import blisgemm
 from blisgemm.errors import BlisgemmTypeError, BlisgemmValueError
 from blisgemm.machine.known import KNOWN
-from blisgemm.plan import DIRECT_TERMS, Plan, choose_kernel, few_of, plan_for
+from blisgemm.plan import Plan, plan_for
 from blisgemm.ukernel import catalog
 from blisgemm.ukernel.spec import steps_of_sweep
+from blisgemm.ways import DIRECT_TERMS, choose_kernel, few_of
 
 PACKED = blisgemm.make_plan(70, 70, 70, path="packed", threads=1)
 
@@ -121,7 +122,7 @@ def test_explain_tells_the_way_of_operands_as_they_lie(
     a_order: Any, b_order: Any, shape: tuple[int, int, int], told: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     m, n, k = shape
-    monkeypatch.setattr(blisgemm.plan, "DIRECT_SHARE_OF_L2", {})  # as on a machine that no row speaks of
+    monkeypatch.setattr(blisgemm.ways, "DIRECT_SHARE_OF_L2", {})  # as on a machine that no row speaks of
     plan_for.cache_clear()
     a, b = (np.ones(s, np.float32, order) for s, order in (((m, k), a_order), ((k, n), b_order)))
     text = blisgemm.explain(a, b, threads=1)

@@ -15,7 +15,7 @@ from support import DTYPES, TRANS, draw, expect_equal, surroundings
 import blisgemm
 from blisgemm import api, driver, outcome, workspace
 from blisgemm.operands import prepare
-from blisgemm.plan import choose_kernel, fast_lane_kc
+from blisgemm.ways import choose_kernel, fast_lane_kc
 
 # Sides of 4 to 40 are done or copied by the lane, k = 600 is longer than a kc block, 150 is more than the lane does.
 SHAPES = [(4, 4, 4), (1, 5, 3), (5, 1, 3), (40, 33, 20), (9, 2, 600), (150, 151, 149)]

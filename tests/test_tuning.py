@@ -27,9 +27,10 @@ from blisgemm.cli import main
 from blisgemm.driver import plan_operands
 from blisgemm.machine import current
 from blisgemm.operands import prepare
-from blisgemm.plan import DIRECT_TERMS, Plan, choose_kernel, fast_lane_terms, model_limits, plan_for
+from blisgemm.plan import Plan, plan_for
 from blisgemm.tuner import Ratio, find_choices
 from blisgemm.tuning import NOTHING, Choice, Tuning, as_document, default_file, file, file_in_use, read, shown
+from blisgemm.ways import DIRECT_TERMS, choose_kernel, fast_lane_terms, model_limits
 
 tomli_w = pytest.importorskip("tomli_w")
 

@@ -89,7 +89,7 @@ class ProductWatch:
         from ..api import matmul
         from ..driver import run
         from ..operands import prepare
-        from ..plan import choose_kernel, fast_lane_kc, fast_lane_terms
+        from ..ways import choose_kernel, fast_lane_kc, fast_lane_terms
 
         name = self._dtype.name
         small = plan.m * plan.n * plan.k <= fast_lane_terms(name) and plan.k <= fast_lane_kc(name)

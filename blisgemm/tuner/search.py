@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..blocking import KC_MAX, Blocking
-from ..plan import Plan, model_limits, plan_for
+from ..plan import Plan, plan_for
 from ..tuning import NOTHING, Choice, Tuning
 from ..tuning.choices import Value
+from ..ways import model_limits
 from .races import MEDIAN, Ratio, Stopwatch, race, screen
 
 __all__ = ["Finding", "find_choices"]

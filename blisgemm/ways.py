@@ -1,0 +1,239 @@
+"""The way of a product: which path, which kernel, and why, from extents, strides' kind and the machine.
+
+Knows: from how many terms, rows and columns on each path pays, and what was measured. Does not know: blocks, threads,
+or what a plan is (``plan``). Called by ``plan`` (per new plan), ``api`` and ``cli`` (what the fast lane does),
+``driver`` (``wants_swap``) and ``tuner`` (``model_limits``).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from .blocking import KC_MAX, kc_for
+from .errors import BlisgemmValueError, OverrideError
+from .machine import current, host_isas
+from .machine.facts import Machine
+from .outcome import COPIED_ROWS, COPIED_SIZE, COPIED_WORK, LANE_B_BYTES, SPARE_EXTENT
+from .ukernel import catalog
+from .ukernel.spec import KernelSpec
+
+if TYPE_CHECKING:  # loaded by the first plan, not by the import of the package, which never needs it
+    from .tuning import Tuning
+
+__all__ = [
+    "DIRECT_TERMS",
+    "Way",
+    "choose_kernel",
+    "choose_way",
+    "fast_lane_kc",
+    "fast_lane_terms",
+    "few_of",
+    "model_limits",
+    "runnable",
+    "wants_swap",
+]
+
+# Largest m * n * k that the fast lane does at once, on the calling thread and holding the GIL: 36 us in f32 to 340 us
+# in c128 (AVX-512, Zen 4). OpenBLAS's small-matrix kernels go to 100^3
+# (kernel/x86_64/sgemm_small_kernel_permit_skylakex.c); here direct won up to 128^3 on AVX-512, and on AVX2 in f64
+# (python -m blisgemm bench --shapes small, Zen 4, 2026-11-30).
+DIRECT_TERMS = 128**3
+
+# Share of L2 that B may take on the direct path, by machine and vector set; a machine without a row packs. Zen 4 with
+# AVX-512 (8 rows at once, 48 or 24 columns): direct was 3 to 15 % faster than packed while B fit (f32 n <= 512, f64 n
+# <= 360); AVX2 (4 rows: B is read twice as often, and wider tiles run out of address registers): only up to n = 160
+# (2026-11-30). Emerald Rapids has no row: direct lost up to half there (f64, n = 512: 0.51 times NumPy, packed 0.9).
+DIRECT_SHARE_OF_L2 = {("zen4", "avx512"): 1.0, ("zen4", "avx2"): 1 / 8}
+
+# How much fuller another tile must be: the first one is a few per cent faster where both are full (catalog).
+TILE_GAIN = 1.05
+
+# How a few rows meet B, by vector set: (rows up to which each of them sweeps along B on its own; rows up to which
+# micro-tiles stream along B; steps of p in one pass of the stream path; columns up to which A and B are read as they
+# lie).
+# Sources, 2026-11-30, GFLOP/s of C = A B with 2000 x 2000 B unless said: Zen 3, AVX2, f32 sweep 4 rows 31, 6 rows 27;
+# stream 6 rows 30, 12 rows 29 against 29 packed, 32 rows 26 against 43; steps of 8, 16, 32 with 6 rows 23 30 24; 32
+# columns direct 52, packed 53. Emerald Rapids, AVX-512, f32 (and f64): sweep 4 rows of 3000 x 3000 19 (8), stream
+# 32 (10); stream in steps of 16 and 32 16 rows 79 86 (39 43) against 67 (32) packed, 32 rows 97 106 (44 47) against
+# 92 (44), 64 rows 112 119 (42 43) against 112 (55); direct 32 columns 142 (42) against 91 (38) packed, 64 columns
+# 140 (60) against 123 (56).
+FEW = {"avx512": (2, 32, 32, 64), "avx2": (4, 12, 16, 16)}
+FEW_ELSEWHERE = (4, 12, 16, 16)
+
+# Rows up to which B's columns are transposed on the way to the fmas, once per micro-panel of A. Source: Zen 3, AVX2,
+# f32, 3000 x 3000 by columns, times NumPy's speed: 2 rows 2.8, 4 rows 2.4, 8 rows 1.2 (2026-11-30); 16 is our choice.
+COLUMN_ROWS = 16
+
+# Terms of a sum up to which micro-tiles go along the rows of C. Source: our choice; CONTRIBUTING has 16 terms.
+ROWS_FIRST_DEPTH = 64
+
+# Bytes of B from which on it passes by: what fits near L1 is read as well strip by strip. Source: our choice.
+PASSING_BYTES = LANE_B_BYTES
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a product goes: the path, the kernel's role, the order of the direct path, whether B's items are copied."""
+
+    path: str
+    role: str
+    rows_first: bool = False
+    copied: bool = False
+
+
+@cache
+def _forced_kernel() -> KernelSpec | None:
+    """Return the row that ``BLISGEMM_KERNEL`` names; it holds for the row's own dtype."""
+    name = os.environ.get("BLISGEMM_KERNEL")
+    if not name:
+        return None
+    try:
+        return runnable(catalog.by_name(name))
+    except BlisgemmValueError as error:
+        raise OverrideError(f"BLISGEMM_KERNEL: {str(error).removeprefix('kernel: ')}") from None
+
+
+def runnable(spec: KernelSpec) -> KernelSpec:
+    """Return the kernel.
+
+    Raises:
+        BlisgemmValueError: this machine can't run it.
+    """
+    here = [isa.name for isa in host_isas()]
+    if spec.isa.name not in here:
+        raise BlisgemmValueError(f"kernel: expected one that this machine can run ({', '.join(here)}); got {spec.name}")
+    return spec
+
+
+def choose_kernel(dtype: str, role: str, m: int = 0, n: int = 0) -> tuple[KernelSpec, str]:
+    """Return the kernel for a dtype in a role of ``catalog.ROLES`` on this machine, and why.
+
+    Of several packed ones it is the first, unless m x n fills the tiles of another by ``TILE_GAIN`` better.
+    """
+    forced = _forced_kernel()
+    if forced is not None and forced.acc_dtype == dtype:
+        return forced, f"kernel: BLISGEMM_KERNEL names {forced.name}"
+    machine = current()
+    spec, *others = catalog.candidates(dtype, machine.isa, role)
+
+    def padded(tile: KernelSpec) -> int:
+        return -(-m // tile.mr) * tile.mr * -(-n // tile.nr) * tile.nr
+
+    for other in others if role == "packed" else ():
+        if TILE_GAIN * padded(other) < padded(spec):
+            text = f"kernel: {other.name}, since {spec.name} would compute {padded(spec):,} elements of C for {m * n:,}"
+            return other, f"{text}, this one {padded(other):,}"
+    return spec, f"kernel: {spec.name} is the {role} kernel of {machine.isa.name}"
+
+
+def wants_swap(m: int, n: int, *, unit_row: bool, unit_column: bool) -> bool:
+    """Whether to compute C' = B' A': C's transpose has the long unit-stride rows that a micro-tile wants.
+
+    ``unit_row``, ``unit_column``: whether C's row and column stride are one element. A single column is
+    always swapped, so that the lanes run over its rows.
+    """
+    if n == 1:
+        return m > 1
+    return m > 1 and unit_row and not unit_column
+
+
+def choose_way(
+    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, tuning: Tuning, threads: int, batch: int
+) -> tuple[Way, str, tuple[str, ...]]:
+    """Return the way, why, and what of it is tuned."""
+    from .tuning import direct_limits
+
+    terms, share = model_limits()
+    model = _way_within(machine, m, n, k, dtype, access, batch, terms, share)
+    kernels = tuple(choose_kernel(dtype, role)[0].name for role in ("direct", "wide"))
+    terms, share, reasons = direct_limits(tuning, dtype, kernels, threads, terms, share)
+    if not reasons:
+        return *model, ()
+    tuned = _way_within(machine, m, n, k, dtype, access, batch, terms, share)
+    return *tuned, () if tuned[0] == model[0] else reasons
+
+
+def model_limits() -> tuple[int, float]:
+    """Return up to how many terms, and to what share of L2 for B, products go direct here unless it is tuned."""
+    machine = current()
+    return DIRECT_TERMS, DIRECT_SHARE_OF_L2.get((machine.name, machine.isa.name), 0.0)
+
+
+def _way_within(
+    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, batch: int, terms: int, share: float
+) -> tuple[Way, str]:
+    """Return the way, and why, if products go direct up to so many terms, or with B in a share of L2."""
+    small, wide, row, column = (choose_kernel(dtype, role)[0] for role in ("direct", "wide", "row", "column"))
+    l2_bytes = machine.l2.size_bytes // machine.l2.cores
+    kc = kc_for(dtype, k)
+    b_block_bytes, b_bytes = kc * n * wide.itemsize, k * n * wide.itemsize
+    rows_first = m > small.mr and b_block_bytes <= l2_bytes // 2
+    if access != "rows" and k <= kc and _is_copied(m * n * k * small.chains, m if batch == 1 else COPIED_ROWS, k, n):
+        return Way("direct", "direct", copied=True), (
+            f"path: m n k = {m * n * k:,}, so little that B, without rows of unit stride, is copied, not packed"
+        )
+    if access == "general":
+        return Way("packed", "row" if m <= row.mr else "packed"), (
+            "path: neither B's rows nor its columns have unit stride, so vectors of it must be packed"
+        )
+    if access == "columns":
+        if m <= COLUMN_ROWS:
+            return Way("direct", "column"), (
+                f"path: {m} rows use each element of B {'once' if m <= column.mr else 'little'}; vectors of its "
+                "columns are transposed in registers"
+            )
+        return Way("packed", "packed"), "path: B's columns have unit stride, so vectors of it must be packed"
+    sweep_rows, stream_rows, _, direct_columns = few_of(machine)
+    if m <= stream_rows and batch == 1 and b_bytes > PASSING_BYTES and (m <= sweep_rows or m * n * k > terms):
+        why = f"path: {m} rows use each element of B {'once' if m <= small.mr else 'little'}: it passes by, "
+        if m <= sweep_rows:
+            return Way("sweep", "row"), f"{why}whole rows side by side"
+        return Way("stream", "direct" if m <= small.mr else "packed"), f"{why}row after row of micro-tiles"
+    if m * n * k <= terms:
+        return Way("direct", "direct"), f"path: m n k = {m * n * k:,} <= {terms:,}, too little work to repay packing"
+    if m <= max(small.mr, row.mr):
+        why = f"path: {m} rows use each element of B once, so packing it would be a copy for nothing"
+        return Way("direct", "row" if m <= row.mr else "wide"), why
+    if n <= max(small.nr, direct_columns) and rows_first and m > 2 * n:
+        why = f"path: {n} columns use each element of A little, so packing it would be a copy for nothing"
+        return Way("direct", "direct", rows_first), why
+    room = int(l2_bytes * share)
+    if b_bytes <= room:
+        why = (
+            f"path: B's {b_bytes // 1024:,} KiB stay in L2 ({room // 1024:,} KiB used so), where packing gains nothing"
+        )
+        # padding columns to whole tiles may cost more than the 3 to 7 % that the wide tile gains (catalog)
+        padded_small, padded_wide = (-(-n // spec.nr) * spec.nr for spec in (small, wide))
+        return Way("direct", "wide" if padded_wide <= 1.04 * padded_small else "direct"), why
+    if k <= ROWS_FIRST_DEPTH and b_block_bytes <= l2_bytes // 2:
+        why = f"path: sums of {k} terms are short, so C is walked along its rows, past a packed B"
+        return Way("packed", "packed", rows_first=True), why
+    why = f"path: m n k = {m * n * k:,} > {terms:,}, enough work to repay packing"
+    if room:
+        why += f", and B's {b_bytes // 1024:,} KiB exceed the {room // 1024:,} KiB of L2 that it could use as it lies"
+    return Way("packed", "packed"), why
+
+
+def few_of(machine: Machine) -> tuple[int, int, int, int]:
+    """Return the row of ``FEW`` for this machine's vector set."""
+    return FEW.get(machine.isa.name, FEW_ELSEWHERE)
+
+
+def _is_copied(work: int, m: int, k: int, n: int) -> bool:
+    """Whether a small B without unit column stride is copied; ``entry.is_copied`` says the same."""
+    return work <= COPIED_WORK and max(k, n) <= SPARE_EXTENT and (m >= COPIED_ROWS or k * n <= COPIED_SIZE)
+
+
+def fast_lane_kc(dtype: str) -> int:
+    """Return the largest k that is one kc block."""
+    return KC_MAX[dtype]
+
+
+def fast_lane_terms(dtype: str) -> int:
+    """Return the largest m * n * k that the fast lane does at once; a tuned limit may lower it, not raise it."""
+    from .tuning import in_force, lane_terms
+
+    return lane_terms(in_force(current()), dtype, DIRECT_TERMS)
