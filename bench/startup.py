@@ -32,13 +32,13 @@ FIRST = """
 import sys, time
 import numpy as np, numba, blisgemm
 blisgemm.gemm
-n, dtype = int(sys.argv[1]), sys.argv[2]
+n, dtype, threads = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 a, b = np.ones((n, n), dtype), np.full((n, n), 2, dtype)
-t = time.perf_counter(); c = blisgemm.gemm(a, b); first = time.perf_counter() - t
+t = time.perf_counter(); c = blisgemm.gemm(a, b, threads=threads); first = time.perf_counter() - t
 assert (c == 2 * n).all()
 later = []
 for _ in range(20):
-    t = time.perf_counter(); blisgemm.gemm(a, b); later.append(time.perf_counter() - t)
+    t = time.perf_counter(); blisgemm.gemm(a, b, threads=threads); later.append(time.perf_counter() - t)
 print(first, sorted(later)[10])
 """
 
@@ -73,14 +73,14 @@ def main() -> None:
         [alone_s] = medians([child(ALONE, cache=cache) for _ in range(options.repeat)])
     print(f"import: numpy {numpy_s:.3f} s, then numba {numba_s:.3f} s, then blisgemm {ours_s:.3f} s")
     print(f"import blisgemm alone: {alone_s:.3f} s")
-    for path, n in (("direct", 8), ("packed", 400)):
+    for path, n, threads in (("direct", 8, 1), ("packed", 400, 1), ("packed", 400, 2)):
         for dtype in options.dtypes:
             with tempfile.TemporaryDirectory() as cache:
-                cold_s = child(FIRST, n, dtype, cache=cache)[0]
-                warm_s, later_s = medians([child(FIRST, n, dtype, cache=cache) for _ in range(options.repeat)])
-            rows.append([dtype, path, n, f"{cold_s:.2f}", f"{warm_s:.3f}", f"{later_s * 1e6:.1f}"])
+                cold_s = child(FIRST, n, dtype, threads, cache=cache)[0]
+                warm_s, later_s = medians([child(FIRST, n, dtype, threads, cache=cache) for _ in range(options.repeat)])
+            rows.append([dtype, path, n, threads, f"{cold_s:.2f}", f"{warm_s:.3f}", f"{later_s * 1e6:.1f}"])
             print(*rows[-1], sep="  ", flush=True)
-    header = ["dtype", "path", "n", "first, cold: s", "first, warm: s", "later: µs"]
+    header = ["dtype", "path", "n", "threads", "first, cold: s", "first, warm: s", "later: µs"]
     print(f"\n{markdown_table(header, rows)}\n\n{machine_line()}. `{command_line()}`.")
 
 

@@ -34,7 +34,9 @@ _MAX_FILES = 400  # about 100 MB; an entry is 50 to 300 KB
 _DIGEST_BYTES = 32
 
 # Every module whose text shapes machine code. Relative to the package.
-_COMPILED_SOURCES = ("entry.py", "outcome.py", "loops.py", "pack.py", "ukernel", "machine/facts.py", "machine/isas.py")
+_COMPILED_SOURCES = (
+    "entry.py", "outcome.py", "loops.py", "pack.py", "team.py", "ukernel", "machine/facts.py", "machine/isas.py",
+)  # fmt: skip
 
 
 def cache_dir() -> Path | None:

@@ -19,6 +19,7 @@ from numba.np import numpy_support
 from . import entry
 from .cache import DiskCache
 from .errors import BlisgemmError
+from .team import TEAM
 from .ukernel.bind import KernelType
 from .ukernel.ndarray import PyObject, layout_is_as_expected
 from .ukernel.spec import KernelSpec
@@ -41,23 +42,23 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
     if name in ("fast_lane", "stack_lane"):
         return (k, i, i, *(PyObject,) * 6, i, scalar, scalar)
     product = (scalar, PyObject, PyObject, scalar, PyObject, i)
-    if name.startswith(("run_direct", "run_columns")):
-        return (k, i, types.boolean, types.UniTuple(i, 2), *product)
-    if name.startswith("run_batch_direct"):
-        return (k, i, i, *product)
+    if name in ("run_direct", "run_columns"):
+        return (k, i, types.boolean, types.UniTuple(i, 2), *product, TEAM)
+    if name == "run_batch_direct":
+        return (k, i, i, *product, TEAM)
     if name == "run_copied":
-        return (k, i, *product, types.Array(scalar, 3, "C"))
-    if name.startswith("run_batch_copied"):
-        return (k, i, i, *product, types.Array(scalar, 3, "C"))
+        return (k, i, *product, types.Array(scalar, 3, "C"), TEAM)
+    if name == "run_batch_copied":
+        return (k, i, i, *product, types.Array(scalar, 3, "C"), TEAM)
     real = numpy_support.from_dtype(real_dtype(kernel))
     blocking, blocks, panels = types.UniTuple(i, 4), types.Array(real, 3, "C"), types.Array(real, 2, "C")
-    if name.startswith("run_stream"):
-        return (k, i, i, i, *product, types.Array(real, 4, "C"))
-    if name.startswith("run_sweep"):
-        return (k, i, i, i, *product, types.Array(real, 3, "C"))
-    if name.startswith("run_batch_packed"):
-        return (k, blocking, types.boolean, i, *product, blocks, blocks)
-    return (k, blocking, types.boolean, i, *product, panels, panels)
+    if name == "run_stream":
+        return (k, i, i, i, *product, types.Array(real, 4, "C"), TEAM)
+    if name == "run_sweep":
+        return (k, i, i, i, *product, types.Array(real, 3, "C"), TEAM)
+    if name == "run_batch_packed":
+        return (k, blocking, types.boolean, i, *product, blocks, blocks, TEAM)
+    return (k, blocking, types.boolean, *product, panels, panels, TEAM)
 
 
 @cache

@@ -17,7 +17,7 @@ from .compiled import entry_point, real_dtype
 from .errors import BlisgemmValueError
 from .operands import Operands, kernel_dtype
 from .outcome import CONJ_BOTH, EXCHANGE, read_key
-from .parallel import region
+from .parallel import ALONE, Team, region
 from .plan import Plan, plan_for
 from .ways import wants_swap
 from .workspace import borrow, give_back
@@ -170,31 +170,23 @@ def _made_route(plan: Plan, of_stack: bool) -> Route:
     of_buffers = np.dtype(kernel.acc_dtype) if plan.access == "copied" else real_dtype(kernel)
     buffers = (shapes, of_buffers) if shapes else None
     threads = plan.batch_ways if of_stack else plan.threads
+    code = entry_point(name, kernel)
 
-    def serial(alpha: Any, a: Array, b: Array, beta: Any, c: Array, op: int) -> None:
+    def serial(alpha: Any, a: Array, b: Array, beta: Any, c: Array, op: int, team: Team = ALONE) -> None:
         if buffers is None:
-            code(*head, alpha, a, b, beta, c, op)
+            code(*head, alpha, a, b, beta, c, op, team)
             return
         piece = borrow(buffers)
         try:
-            code(*head, alpha, a, b, beta, c, op, *piece.arrays)
+            code(*head, alpha, a, b, beta, c, op, *piece.arrays, team)
         finally:
             give_back(piece)
 
     def parallel(alpha: Any, a: Array, b: Array, beta: Any, c: Array, op: int) -> None:
-        piece = borrow(buffers) if buffers is not None else None
-        try:
-            with region(threads) as granted:
-                run = entry_point(name if granted == 1 else f"{name}_parallel", kernel)
-                run(*head, alpha, a, b, beta, c, op, *(piece.arrays if piece is not None else ()))
-        finally:
-            if piece is not None:
-                give_back(piece)
+        with region(threads) as team:
+            serial(alpha, a, b, beta, c, op, team)
 
-    if threads > 1:
-        return parallel
-    code = entry_point(name, kernel)
-    return serial
+    return parallel if threads > 1 else serial
 
 
 def _entry(plan: Plan, of_stack: bool) -> tuple[str, tuple[Any, ...], tuple[tuple[int, ...], ...]]:
@@ -213,9 +205,8 @@ def _entry(plan: Plan, of_stack: bool) -> tuple[str, tuple[Any, ...], tuple[tupl
         return name, (kernel, blocking.kc, plan.rows_first, ways), ()
     if plan.path in ("stream", "sweep"):
         return f"run_{plan.path}", (kernel, blocking.kc, plan.step, plan.jr_ways), (plan.sums_shape,)
-    threads = plan.batch_ways if of_stack else plan.threads
-    head = (kernel, (blocking.mc, blocking.nc, blocking.kc, blocking.nt), plan.rows_first, threads)
+    head = (kernel, (blocking.mc, blocking.nc, blocking.kc, blocking.nt), plan.rows_first)
     a_shape, b_shape = plan.packed_shapes
     if not of_stack:
         return "run_packed", head, (a_shape, b_shape)
-    return "run_batch_packed", head, ((plan.batch_ways, *a_shape), (plan.batch_ways, *b_shape))
+    return "run_batch_packed", (*head, plan.batch_ways), ((plan.batch_ways, *a_shape), (plan.batch_ways, *b_shape))

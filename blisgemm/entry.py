@@ -8,7 +8,7 @@ checked them, or the entry checks them itself; what it declines takes the genera
 wrong.
 """
 
-from numba import njit, prange
+from numba import njit
 
 from .loops import direct, direct_items, five_loops, share, stream, sweep_rows
 from .outcome import (
@@ -28,21 +28,14 @@ from .outcome import (
     TURN_B,
     VECTORS,
 )
-from .ukernel.bind import inlined, new_counter
+from .team import alone, join, take_number
+from .ukernel.bind import inlined
 from .ukernel.ndarray import address, ndim_of, open_matrix, open_stack, plain_ndim
 
 __all__ = [
-    "fast_lane", "run_batch_copied", "run_batch_copied_parallel", "run_batch_direct", "run_batch_direct_parallel",
-    "run_batch_packed", "run_batch_packed_parallel", "run_columns", "run_columns_parallel", "run_copied", "run_direct",
-    "run_direct_parallel", "run_packed", "run_packed_parallel", "run_stream", "run_stream_parallel", "run_sweep",
-    "run_sweep_parallel", "stack_lane",
+    "fast_lane", "run_batch_copied", "run_batch_direct", "run_batch_packed", "run_columns", "run_copied", "run_direct",
+    "run_packed", "run_stream", "run_sweep", "stack_lane",
 ]  # fmt: skip
-
-# Only what the text marks with prange runs in parallel; Numba invents nothing.
-PARALLEL = {
-    "prange": True, "comprehension": False, "numpy": False, "fusion": False,
-    "reduction": False, "inplace_binop": False, "setitem": False, "stencil": False,
-}  # fmt: skip
 
 
 @inlined
@@ -237,115 +230,126 @@ def stack_lane(
 
 
 @inlined
-def direct_shares(kernel, access, kc, rows_first, ways, alpha, a, b, beta, c, conj):
-    """Run ``loops.direct`` on ``ways[0] * ways[1]`` threads, each on its share of C."""
+def direct_shares(kernel, access, kc, rows_first, ways, alpha, a, b, beta, c, conj, work):
+    """Run ``loops.direct`` on ``ways[0] * ways[1]`` shares of C, each by the thread of a team that takes it."""
     m, n = c.shape
     ic_ways, jr_ways = ways
-    for t in prange(ic_ways * jr_ways):
+    t = take_number(work)
+    while t < ic_ways * jr_ways:
         i0, i1 = share(m, kernel.mr, t // jr_ways, ic_ways)
         j0, j1 = share(n, kernel.nr, t % jr_ways, jr_ways)
         direct(kernel, access, kc, rows_first, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
+        t = take_number(work)
 
 
-def _direct(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, op):
+@njit(nogil=True)
+def run_direct(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, op, team):
     """Run ``direct_shares`` on three checked arrays; B has unit column stride."""
+    work = join(team)
     a, b, c = opened(kernel, a_object, b_object, c_object, op)
-    direct_shares(kernel, "rows", kc, rows_first, ways, alpha, a, b, beta, c, conjugated(op))
+    direct_shares(kernel, "rows", kc, rows_first, ways, alpha, a, b, beta, c, conjugated(op), work)
 
 
-def _columns(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, op):
+@njit(nogil=True)
+def run_columns(kernel, kc, rows_first, ways, alpha, a_object, b_object, beta, c_object, op, team):
     """Run ``direct_shares`` likewise where B has unit row stride."""
+    work = join(team)
     a, b, c = opened(kernel, a_object, b_object, c_object, op)
-    direct_shares(kernel, "columns", kc, rows_first, ways, alpha, a, b, beta, c, conjugated(op))
+    direct_shares(kernel, "columns", kc, rows_first, ways, alpha, a, b, beta, c, conjugated(op), work)
 
 
-def _stream(kernel, kc, step, threads, alpha, a_object, b_object, beta, c_object, op, sums):
-    """Run ``loops.stream`` on three checked 2-D arrays, each of ``threads`` on its own columns and its own sums."""
+@njit(nogil=True)
+def run_stream(kernel, kc, step, parts, alpha, a_object, b_object, beta, c_object, op, sums, team):
+    """Run ``loops.stream`` on three checked 2-D arrays, in ``parts`` of columns with sums of their own."""
+    work = join(team)
     a, b, c = opened(kernel, a_object, b_object, c_object, op)
     conj = conjugated(op)
-    for t in prange(threads):
-        j0, j1 = share(c.shape[1], kernel.nr, t, threads)
+    t = take_number(work)
+    while t < parts:
+        j0, j1 = share(c.shape[1], kernel.nr, t, parts)
         stream(kernel, kc, step, alpha, a, b[:, j0:j1], beta, c[:, j0:j1], conj, sums[t])
+        t = take_number(work)
 
 
-def _sweep(kernel, kc, step, threads, alpha, a_object, b_object, beta, c_object, op, sums):
+@njit(nogil=True)
+def run_sweep(kernel, kc, step, parts, alpha, a_object, b_object, beta, c_object, op, sums, team):
     """Run ``loops.sweep_rows`` likewise."""
+    work = join(team)
     a, b, c = opened(kernel, a_object, b_object, c_object, op)
     conj = conjugated(op)
-    for t in prange(threads):
-        j0, j1 = share(c.shape[1], kernel.lanes, t, threads)
+    t = take_number(work)
+    while t < parts:
+        j0, j1 = share(c.shape[1], kernel.lanes, t, parts)
         sweep_rows(kernel, kc, step, alpha, a, b[:, j0:j1], beta, c[:, j0:j1], conj, sums[t])
+        t = take_number(work)
 
 
-def _packed(kernel, blocking, rows_first, threads, alpha, a_object, b_object, beta, c_object, op, a_pack, b_pack):
+@njit(nogil=True)
+def run_packed(kernel, blocking, rows_first, alpha, a_object, b_object, beta, c_object, op, a_pack, b_pack, team):
     """Run ``loops.five_loops`` on three checked arrays."""
+    work = join(team)
     a, b, c = opened(kernel, a_object, b_object, c_object, op)
-    conj = conjugated(op)
-    five_loops(kernel, blocking, rows_first, threads, alpha, a, b, beta, c, conj, a_pack, b_pack, new_counter())
+    five_loops(kernel, blocking, rows_first, alpha, a, b, beta, c, conjugated(op), a_pack, b_pack, work)
 
 
-def _copied(kernel, kc, alpha, a_object, b_object, beta, c_object, op, copies):
-    """Run ``loops.direct`` on three checked arrays, on a copy of B that has unit column stride; one thread."""
+@njit(nogil=True)
+def run_copied(kernel, kc, alpha, a_object, b_object, beta, c_object, op, copies, team):
+    """Run ``loops.direct`` on three checked arrays, on a copy of B that has unit column stride; for a team of one."""
     a, b, c = opened(kernel, a_object, b_object, c_object, op)
     copied_matrix(b, copies[0])
     direct(kernel, "rows", kc, False, alpha, a, copies[0], beta, c, conjugated(op))
 
 
-def _batch_direct(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, conj):
+@njit(nogil=True)
+def run_batch_direct(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, conj, team):
     """Run every item of three checked 3-D arrays without packing, in ``parts`` ranges of items."""
+    work = join(team)
     a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, c_object)
     items = c.shape[0]
     plain = beta == 0 and alpha.imag == 0 and a.shape[2] <= kc and c.strides[2] == c.itemsize
-    for t in prange(parts):
+    t = take_number(work)
+    while t < parts:
         first, end = items * t // parts, items * (t + 1) // parts
         if plain:
             direct_items(kernel, alpha, a[first:end], b[first:end], c[first:end], conj)
         else:
             for item in range(first, end):
                 direct(kernel, "rows", kc, False, alpha, a[item], b[item], beta, c[item], conj)
+        t = take_number(work)
 
 
-def _batch_copied(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, conj, copies):
+@njit(nogil=True)
+def run_batch_copied(kernel, kc, parts, alpha, a_object, b_object, beta, c_object, conj, copies, team):
     """Run ``loops.direct`` likewise where B's items lack unit column stride: on a copy of each that has it.
 
     ``copies``: (parts, k, n), C-contiguous; an item that follows itself (zero stride) is copied once.
     """
+    work = join(team)
     a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, c_object)
     items = c.shape[0]
-    for t in prange(parts):
+    t = take_number(work)
+    while t < parts:
         first = items * t // parts
         for item in range(first, items * (t + 1) // parts):
             if item == first or b.strides[0] != 0:
                 copied_matrix(b[item], copies[t])
             direct(kernel, "rows", kc, False, alpha, a[item], copies[t], beta, c[item], conj)
+        t = take_number(work)
 
 
-def _batch_packed(kernel, blocking, rows_first, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack):
+@njit(nogil=True)
+def run_batch_packed(
+    kernel, blocking, rows_first, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, team
+):  # fmt: skip
     """Run ``loops.five_loops`` on every item, one thread an item; ``a_pack``, ``b_pack`` have a row per part."""
+    work = join(team)
     a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, c_object)
     items = c.shape[0]
-    for t in prange(parts):
+    t = take_number(work)
+    while t < parts:
         for item in range(items * t // parts, items * (t + 1) // parts):
             five_loops(
-                kernel, blocking, rows_first, 1, alpha, a[item], b[item], beta, c[item], conj,
-                a_pack[t], b_pack[t], new_counter(),
+                kernel, blocking, rows_first, alpha, a[item], b[item], beta, c[item], conj,
+                a_pack[t], b_pack[t], alone(),
             )  # fmt: skip
-
-
-run_copied = njit(nogil=True)(_copied)
-run_columns = njit(nogil=True)(_columns)
-run_columns_parallel = njit(nogil=True, parallel=PARALLEL)(_columns)
-run_stream = njit(nogil=True)(_stream)
-run_stream_parallel = njit(nogil=True, parallel=PARALLEL)(_stream)
-run_sweep = njit(nogil=True)(_sweep)
-run_sweep_parallel = njit(nogil=True, parallel=PARALLEL)(_sweep)
-run_direct = njit(nogil=True)(_direct)
-run_direct_parallel = njit(nogil=True, parallel=PARALLEL)(_direct)
-run_packed = njit(nogil=True)(_packed)
-run_packed_parallel = njit(nogil=True, parallel=PARALLEL)(_packed)
-run_batch_direct = njit(nogil=True)(_batch_direct)
-run_batch_direct_parallel = njit(nogil=True, parallel=PARALLEL)(_batch_direct)
-run_batch_copied = njit(nogil=True)(_batch_copied)
-run_batch_copied_parallel = njit(nogil=True, parallel=PARALLEL)(_batch_copied)
-run_batch_packed = njit(nogil=True)(_batch_packed)
-run_batch_packed_parallel = njit(nogil=True, parallel=PARALLEL)(_batch_packed)
+        t = take_number(work)

@@ -20,17 +20,16 @@ does into tiles, of a block of A and nt columns of the panel; in each tile jr an
     ic, jt                tiles of mc x nt of C            a thread takes the next one when it is free
 
 The levels are those of a tile that is narrow enough: with AVX-512 a micro-panel of B is larger than L1 and streams
-from L2, as the plan of a product says. The same text is compiled with ``prange`` as a plain range for one thread and
-as parallel ranges (``entry``), and its ``py_func`` runs as plain Python. kc steps are taken in order by everyone,
-so neither the number of threads nor who takes which tile can change a bit.
+from L2, as the plan of a product says. The same compiled text serves one thread and several (``team``), and its
+``py_func`` runs as plain Python. kc steps are taken in order by everyone, so neither the number of threads nor who
+takes which tile can change a bit.
 
 Source: Goto and van de Geijn, TOMS 34(3), 2008; Van Zee and van de Geijn, TOMS 41(3), 2015.
 """
 
-from numba import prange
-
 from .pack import pack_a, pack_b
-from .ukernel.bind import inlined, microkernel, microkernel_items, microkernel_part, sweep, take_number
+from .team import mark_done, take_number, wait_until_done
+from .ukernel.bind import inlined, microkernel, microkernel_items, microkernel_part, sweep
 
 # Bytes of operands and results of a group of small products that are done together: half of the smallest L1 here.
 ITEMS_BYTES = 16 * 1024
@@ -74,47 +73,41 @@ def macrokernel(kernel, rows_first, alpha, a_pack, b_pack, beta, c, kc_cur, conj
 
 
 @inlined
-def pack_both(kernel, a_block, b_panel, a_pack, b_pack, counter):
-    """Pack pieces of a block of A and of a panel of B, as long as there are any; several threads may do so at once.
-
-    ``counter[0]``, zero before, numbers the pieces: each is PIECE micro-panels, taken by whoever is free.
-    """
-    a_pieces = ceil_div(a_block.shape[0], PIECE * kernel.mr)
+def pack_piece(kernel, piece, a_block, b_panel, a_pack, b_pack):
+    """Pack one piece, PIECE micro-panels, of a panel of B, or after those of B of a block of A."""
     b_pieces = ceil_div(b_panel.shape[1], PIECE * kernel.nr)
-    piece = take_number(counter)
-    while piece < b_pieces + a_pieces:
-        if piece < b_pieces:
-            j0, j1 = piece * PIECE * kernel.nr, min(b_panel.shape[1], (piece + 1) * PIECE * kernel.nr)
-            pack_b(kernel, b_panel[:, j0:j1], b_pack[j0 // kernel.nr :])
-        else:
-            i0 = (piece - b_pieces) * PIECE * kernel.mr
-            i1 = min(a_block.shape[0], i0 + PIECE * kernel.mr)
-            pack_a(kernel, a_block[i0:i1], a_pack[i0 // kernel.mr :])
-        piece = take_number(counter)
+    if piece < b_pieces:
+        j0, j1 = piece * PIECE * kernel.nr, min(b_panel.shape[1], (piece + 1) * PIECE * kernel.nr)
+        pack_b(kernel, b_panel[:, j0:j1], b_pack[j0 // kernel.nr :])
+    else:
+        i0 = (piece - b_pieces) * PIECE * kernel.mr
+        i1 = min(a_block.shape[0], i0 + PIECE * kernel.mr)
+        pack_a(kernel, a_block[i0:i1], a_pack[i0 // kernel.mr :])
 
 
 @inlined
-def five_loops(kernel, blocking, rows_first, threads, alpha, a, b, beta, c, conj, a_pack, b_pack, counter):
+def five_loops(kernel, blocking, rows_first, alpha, a, b, beta, c, conj, a_pack, b_pack, work):
     """Compute ``c := alpha * op(a) * op(b) + beta * c`` by packed blocks; op is conjugation or nothing.
 
-    One thread packs mc rows of A at a time and multiplies them by the whole panel of B. Several pack as many rows as
-    ``a_pack`` holds, all together, and then take tiles of mc x nt of C, each whoever is free: cores are never equally
-    fast, and with a fixed share each the slowest would set the pace.
+    Every thread of a team runs this text, and does the pieces of packing and the tiles whose numbers it takes from
+    ``work``. One alone packs mc rows of A at a time and multiplies them by the whole panel of B. Several pack as many
+    rows as ``a_pack`` holds, all together, and then take tiles of mc x nt of C, each whoever is free: cores are never
+    equally fast, and with a fixed share each the slowest would set the pace.
 
     Args:
         kernel: the KernelSpec.
         blocking: (mc, nc, kc, nt), multiples of mr, of nr, any, and of nr.
         rows_first: as ``macrokernel`` takes it.
-        threads: how many.
         alpha, beta, conj: as ``microkernel`` takes them.
         a, b, c: m x k, k x n, m x n, any strides.
         a_pack: (rows / mr, kc * mr * planes) reals, blocks of A: a multiple of mc rows, or all.
         b_pack: (nc / nr, kc * nr * planes) reals, the panel of B; both start on a page (``workspace``).
-        counter: one integer for the threads to take numbers from.
+        work: of the team (``team``), nothing of it taken yet.
     """
     (m, k), n = a.shape, b.shape[1]
     mc, nc, kc, nt = blocking
     ma = a_pack.shape[0] * kernel.mr
+    first, number = 0, take_number(work)  # of the first piece of a step; of the one that this thread does next
     for jc in range(0, n, nc):  # 5th loop: columns of C and B
         nc_cur = min(nc, n - jc)
         for pc in range(0, k, kc):  # 4th loop: the summed dimension, in order
@@ -123,25 +116,27 @@ def five_loops(kernel, blocking, rows_first, threads, alpha, a, b, beta, c, conj
             for ia in range(0, m, ma):  # 3rd loop: rows of C and A, packed together
                 ma_cur = min(ma, m - ia)
                 columns_left = nc_cur if ia == 0 else 0  # the panel of B is packed once
-                counter[0] = 0
-                for _ in prange(threads):
-                    pack_both(
-                        kernel, a[ia : ia + ma_cur, pc : pc + kc_cur], b[pc : pc + kc_cur, jc : jc + columns_left],
-                        a_pack, b_pack, counter,
+                a_block, b_panel = a[ia : ia + ma_cur, pc : pc + kc_cur], b[pc : pc + kc_cur, jc : jc + columns_left]
+                pieces = ceil_div(ma_cur, PIECE * kernel.mr) + ceil_div(columns_left, PIECE * kernel.nr)
+                while number < first + pieces:
+                    pack_piece(kernel, number - first, a_block, b_panel, a_pack, b_pack)
+                    mark_done(work)
+                    number = take_number(work)
+                first += pieces
+                wait_until_done(work, first)
+                tile_rows, tiles = ceil_div(ma_cur, mc), ceil_div(ma_cur, mc) * ceil_div(nc_cur, nt)
+                while number < first + tiles:
+                    ic, jt = (number - first) % tile_rows * mc, (number - first) // tile_rows * nt
+                    mc_cur, nt_cur = min(mc, ma_cur - ic), min(nt, nc_cur - jt)
+                    c_tile = c[ia + ic : ia + ic + mc_cur, jc + jt : jc + jt + nt_cur]
+                    macrokernel(
+                        kernel, rows_first, alpha, a_pack[ic // kernel.mr :], b_pack[jt // kernel.nr :], beta_pc,
+                        c_tile, kc_cur, conj,
                     )  # fmt: skip
-                counter[0] = 0
-                tile_rows, tile_columns = ceil_div(ma_cur, mc), ceil_div(nc_cur, nt)
-                for _ in prange(threads):
-                    tile = take_number(counter)
-                    while tile < tile_rows * tile_columns:
-                        ic, jt = tile % tile_rows * mc, tile // tile_rows * nt
-                        mc_cur, nt_cur = min(mc, ma_cur - ic), min(nt, nc_cur - jt)
-                        c_tile = c[ia + ic : ia + ic + mc_cur, jc + jt : jc + jt + nt_cur]
-                        macrokernel(
-                            kernel, rows_first, alpha, a_pack[ic // kernel.mr :], b_pack[jt // kernel.nr :], beta_pc,
-                            c_tile, kc_cur, conj,
-                        )  # fmt: skip
-                        tile = take_number(counter)
+                    mark_done(work)
+                    number = take_number(work)
+                first += tiles
+                wait_until_done(work, first)  # before the packed blocks are written over
 
 
 @inlined

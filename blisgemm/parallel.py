@@ -31,11 +31,11 @@ from .errors import BlisgemmTypeError, BlisgemmValueError, OverrideError
 from .machine.detect import usable_cpus
 
 __all__ = [
-    "check_threads", "choose_ways", "get_num_threads", "num_threads", "region", "set_num_threads", "threading_layer",
-    "useful_threads",
+    "ALONE", "Team", "check_threads", "choose_ways", "get_num_threads", "num_threads", "region", "set_num_threads",
+    "threading_layer", "useful_threads",
 ]  # fmt: skip
 
-# Work per thread below which a region doesn't pay: one region costs 1.5 us (tbb) to 2 us (omp), and
+# Work per thread below which a region doesn't pay: entering one costs 1.5 us (tbb) to 2 us (omp), and
 # 64^3 terms take about 5 us on one core (OpenBLAS switches at the same size: interface/gemm.c).
 TERMS_PER_THREAD = 64**3
 
@@ -152,6 +152,10 @@ def choose_ways(m: int, n: int, mr: int, nr: int, threads: int) -> tuple[int, in
 
 # ---- Numba's threading layers ----------------------------------------------------------------------
 
+# What compiled code joins (``team``): address of the layer's function or 0, number of threads, and 0.
+Team = tuple[int, int, int]
+ALONE: Team = (0, 1, 0)
+
 _forked_with_layer = False
 _workqueue_lock = threading.Lock()
 _regions_lock = threading.Lock()
@@ -196,38 +200,45 @@ def start_layer() -> str:
     return threading_layer()
 
 
-@contextlib.contextmanager
-def region(threads: int) -> Iterator[int]:
-    """Enter the threading layer for a product that wants ``threads``; yields how many it really has.
+@cache
+def _layer_address() -> int:
+    """Return the address of the C function by which the layer runs something on its threads."""
+    from llvmlite.binding import address_of_symbol
 
-    1 means: run on this thread. The caller's own ``numba.set_num_threads`` is a limit, and restored.
+    return int(address_of_symbol("numba_parallel_for"))  # where Numba's own compiled code finds it
+
+
+@contextlib.contextmanager
+def region(threads: int) -> Iterator[Team]:
+    """Enter the threading layer for a product that wants ``threads``; yields the team that compiled code joins.
+
+    ``ALONE`` means: run on this thread. The caller's own ``numba.set_num_threads`` is a limit, and restored.
     """
     global _regions
     if threads <= 1 or _forked_with_layer:
-        yield 1
+        yield ALONE
         return
     import numba
 
     layer = start_layer()
+    before = numba.get_num_threads()
+    granted = min(threads, before)
     locked = False
-    if layer == "workqueue":
+    if layer == "workqueue" and granted > 1:
         foreign = isinstance(threading.current_thread(), threading._DummyThread)
         locked = not foreign and _workqueue_lock.acquire(blocking=False)
-        if not locked:
-            yield 1
-            return
+    if granted == 1 or (layer == "workqueue" and not locked):
+        yield ALONE
+        return
     try:
-        before = numba.get_num_threads()
-        granted = min(threads, before)
-        numba.set_num_threads(granted)
         with _regions_lock:
             _regions += 1
         try:
-            yield granted
+            yield _layer_address(), granted, 0
         finally:
             with _regions_lock:
                 _regions -= 1
-            numba.set_num_threads(before)
+            numba.set_num_threads(before)  # a layer leaves the team's size here
     finally:
         if locked:
             _workqueue_lock.release()

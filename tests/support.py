@@ -94,15 +94,15 @@ def chosen_kernel(dtype: str) -> KernelSpec:
     return plan.kernel
 
 
-# Dtypes whose parallel ways are compiled, 2 to 3 s each: a real and a complex one, as all share their text. The
-# parallel sweep is for all: large products choose it.
+# Dtypes whose ways are tried on several threads: a real and a complex one, as all share their text. The sweep is for
+# all: large products choose it.
 _PARALLEL = {"columns": ("float32", "complex64"), "stream": ("float64", "complex64"), "sweep": DTYPES}
 
 
 def kernel_paths() -> list[tuple[KernelSpec, str, int]]:
     """Return (kernel, way, threads): every kernel on its ways, the chosen ones on several threads too.
 
-    The parallel loops are the same text for every kernel and take longest to compile.
+    What several threads run is the code of one, so a few kernels will do.
     """
     found = []
     for dtype in DTYPES:

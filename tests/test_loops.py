@@ -5,6 +5,11 @@ Every kernel of the catalog is tried on every host, since no code of it runs.
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,24 +35,26 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def multiply(
-    kernel: KernelSpec, a: np.ndarray, b: np.ndarray, blocking: tuple[int, int, int, int], ma: int, threads: int,
+    kernel: KernelSpec, a: np.ndarray, b: np.ndarray, blocking: tuple[int, int, int, int], ma: int, members: int,
     rows_first: bool = False,
 ) -> np.ndarray:  # fmt: skip
-    """Return a times b by the five loops; ``ma``: rows packed together."""
+    """Return a times b by the five loops, run by a team's members one after another; ``ma``: rows packed together."""
     _, nc, kc, _ = blocking
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
     reals = a.real.dtype
     a_pack = np.full((ma // kernel.mr, kc * kernel.mr * kernel.planes), np.nan, reals)
     b_pack = np.full((nc // kernel.nr, kc * kernel.nr * kernel.planes), np.nan, reals)
     one, zero = kernel.one, kernel.zero
-    counter = np.full(1, 99, np.intp)
-    loops.five_loops(kernel, blocking, rows_first, threads, one, a, b, zero, c, 0, a_pack, b_pack, counter)
+    work = np.zeros(2, np.intp)
+    for _ in range(members):
+        loops.five_loops(kernel, blocking, rows_first, one, a, b, zero, c, 0, a_pack, b_pack, work)
+        zero = one  # a late member that did something would do harm
     return c
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_tiles_of_any_blocking_give_the_product_on_any_number_of_threads(data: st.DataObject) -> None:
+def test_tiles_of_any_blocking_give_the_product_and_late_members_do_nothing(data: st.DataObject) -> None:
     pick: Any = lambda most, name: data.draw(st.integers(1, most), name)  # noqa: E731
     kernel = data.draw(st.sampled_from(KERNELS), "kernel")
     m, n, k = pick(5 * kernel.mr, "m"), pick(5 * kernel.nr, "n"), pick(9, "k")
@@ -55,8 +62,29 @@ def test_tiles_of_any_blocking_give_the_product_on_any_number_of_threads(data: s
     ma, nt = pick(3, "ma") * mc, pick(nc // kernel.nr, "nt") * kernel.nr
     rng = np.random.default_rng(m + n + k)
     a, b = draw(rng, (m, k), kernel.acc_dtype), draw(rng, (k, n), kernel.acc_dtype)
-    got = multiply(kernel, a, b, (mc, nc, pick(9, "kc"), nt), ma, pick(5, "threads"), data.draw(st.booleans()))
+    got = multiply(kernel, a, b, (mc, nc, pick(9, "kc"), nt), ma, pick(3, "members"), data.draw(st.booleans()))
     assert (got == a @ b).all()
+
+
+def in_plain_threads(monkeypatch: pytest.MonkeyPatch, count: int, member: Callable[[], None]) -> None:
+    """Run ``member`` on so many Python threads, which share numbers as compiled ones do."""
+    lock = threading.Lock()
+    take, mark = loops.take_number, loops.mark_done
+
+    def locked(word: Callable[[Any], Any], work: Any) -> Any:
+        with lock:
+            return word(work)
+
+    def wait(work: Any, pieces: int) -> None:
+        while work[1] < pieces:
+            time.sleep(0)
+
+    monkeypatch.setattr(loops, "take_number", partial(locked, take))
+    monkeypatch.setattr(loops, "mark_done", partial(locked, mark))
+    monkeypatch.setattr(loops, "wait_until_done", wait)
+    with ThreadPoolExecutor(count) as pool:
+        for done in [pool.submit(member) for _ in range(count)]:
+            done.result(timeout=60)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -72,14 +100,18 @@ def test_each_element_of_c_meets_each_kc_block_once_and_in_order(threads: int, m
         assert (c == c.flat[0]).all(), "one tile has met more blocks than another before"
         assert (beta == 0) == (c.flat[0] == 0)
         c += 1
+        time.sleep(0)
 
     monkeypatch.setattr(loops, "macrokernel", macrokernel)
     monkeypatch.setattr(loops, "pack_a", lambda kernel, block, out: packed.append(("a", *block.shape)))
     monkeypatch.setattr(loops, "pack_b", lambda kernel, block, out: packed.append(("b", *block.shape)))
     blocking = (2 * kernel.mr, 3 * kernel.nr, kc, 2 * kernel.nr)
-    a, b, counter = np.zeros((m, k)), np.zeros((k, n)), np.zeros(1, np.intp)
+    a, b, work = np.zeros((m, k)), np.zeros((k, n)), np.zeros(2, np.intp)
     a_pack, b_pack = np.zeros((4, kc * kernel.mr)), np.zeros((3, kc * kernel.nr))
-    loops.five_loops(kernel, blocking, False, threads, 1, a, b, 0, met, 0, a_pack, b_pack, counter)
+    in_plain_threads(
+        monkeypatch, threads,
+        lambda: loops.five_loops(kernel, blocking, False, 1, a, b, 0, met, 0, a_pack, b_pack, work),
+    )  # fmt: skip
     assert (met == 3).all()
     rows = sum(rows * depth for what, rows, depth in packed if what == "a")
     columns = sum(depth * columns for what, depth, columns in packed if what == "b")

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -241,6 +242,19 @@ def test_products_from_inside_a_prange_on_every_layer(layer: str) -> None:
         """,
         NUMBA_THREADING_LAYER=layer,
     )
+
+
+def test_code_that_one_layer_compiled_serves_every_layer_and_one_thread(tmp_path: Path) -> None:
+    for layer in ("workqueue", "omp", "tbb", "one thread"):
+        several = layer != "one thread"
+        if several:
+            layer_or_skip(layer)
+        done = expect_right(
+            f"check(1, threads={1 + several})",
+            NUMBA_THREADING_LAYER=layer if several else "default",
+            BLISGEMM_CACHE_DIR=str(tmp_path), BLISGEMM_VERBOSE="1",
+        )  # fmt: skip
+        assert ("compiled run_packed" in done.stderr) == (layer == "workqueue"), done.stderr
 
 
 def test_a_layer_that_the_program_has_chosen_is_kept() -> None:

@@ -161,7 +161,7 @@ def _layouts() -> Iterator[Case]:
 def _zero_rules() -> Iterator[Case]:
     from .. import gemm as gemm_on_threads
 
-    gemm = partial(gemm_on_threads, threads=1)  # the parallel loops take longest to compile
+    gemm = partial(gemm_on_threads, threads=1)  # several are compared with one elsewhere
     rng = np.random.default_rng(3)
     for dtype in _DTYPES:
         for size in (7, 150):

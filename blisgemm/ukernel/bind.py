@@ -1,8 +1,8 @@
 """The Numba glue: a kernel is a type, and the words that compiled loops may call.
 
-Knows: how a KernelSpec passes through Numba, and how ``microkernel``, ``microkernel_part``, ``sweep``,
-``pack_micro_panels`` and the counter that threads take numbers from are lowered. Does not know: what the vector code
-looks like (``emit``, ``sweep``, ``packer``). Called by ``loops``, ``pack`` and ``entry``.
+Knows: how a KernelSpec passes through Numba, and how ``microkernel``, ``microkernel_part``, ``sweep`` and
+``pack_micro_panels`` are lowered. Does not know: what the vector code looks like (``emit``, ``sweep``, ``packer``).
+Called by ``loops``, ``pack`` and ``entry``.
 
 The kernel is an argument without bytes: its spec lives in its Numba *type*, so that Numba's
 own specialisation compiles one set of loops per kernel. Called from plain Python, the same words
@@ -21,7 +21,6 @@ from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import (
     NativeValue,
-    intrinsic,
     lower_builtin,
     models,
     register_model,
@@ -30,7 +29,6 @@ from numba.extending import (
     unbox,
 )
 from numba.np import numpy_support
-from numba.np.arrayobj import populate_array
 
 from . import reference
 from .emit import Access, emit_microkernel
@@ -40,8 +38,7 @@ from .sweep import emit_sweep
 from .vec import I64
 
 __all__ = [
-    "KernelType", "inlined", "microkernel", "microkernel_items", "microkernel_part", "new_counter", "pack_micro_panels",
-    "sweep", "take_number",
+    "KernelType", "inlined", "microkernel", "microkernel_items", "microkernel_part", "pack_micro_panels", "sweep",
 ]  # fmt: skip
 
 _INTEGER_FACTS = ("mr", "nr", "planes", "itemsize", "lanes", "chains", "sums")
@@ -338,39 +335,3 @@ def _lower_pack(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     out_data, out_strides = _array(context, builder, out_t, out)
     builder.call(function, [*x_shape, x_data, *x_strides, out_data, out_strides[0]])
     return context.get_dummy_value()
-
-
-@intrinsic
-def new_counter(typing_context):  # type: ignore[no-untyped-def]
-    """Return an array of one integer on the caller's stack."""
-    counter_t = types.Array(types.intp, 1, "C")
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        room = cgutils.alloca_once(builder, I64)
-        array = context.make_array(counter_t)(context, builder)
-        one, eight = context.get_constant(types.intp, 1), context.get_constant(types.intp, 8)
-        populate_array(array, data=room, shape=[one], strides=[eight], itemsize=eight, meminfo=None)
-        return array._getvalue()
-
-    return counter_t(), codegen
-
-
-def take_number(counter):  # type: ignore[no-untyped-def]
-    """Return the number at ``counter[0]`` and add one to it there; compiled, as one atomic step."""
-    number = counter[0]
-    counter[0] = number + 1
-    return int(number)
-
-
-@type_callable(take_number)
-def _type_take_number(context: Any) -> Any:
-    def typer(counter):  # type: ignore[no-untyped-def]
-        return types.intp if isinstance(counter, types.Array) else None
-
-    return typer
-
-
-@lower_builtin(take_number, types.Array)
-def _lower_take_number(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    data = context.make_array(sig.args[0])(context, builder, args[0]).data
-    return builder.atomic_rmw("add", data, I64(1), "monotonic")

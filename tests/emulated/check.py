@@ -220,7 +220,7 @@ def check_same_bits(gemm: Callable[..., Any]) -> Iterator[str]:
 
 
 def check_threads(gemm: Callable[..., Any]) -> Iterator[str]:
-    """Two threads give the bits of one; one dtype, since parallel loops take long to compile here."""
+    """Two threads give the bits of one; one dtype, as all share their text."""
     rng = np.random.default_rng(4)
     a, b = rng.standard_normal((150, 100)).astype(np.float32), rng.standard_normal((100, 160)).astype(np.float32)
     if bits(gemm(a, b, threads=2)) != bits(gemm(a, b, threads=1)):
