@@ -125,8 +125,10 @@ class DiskCache:
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled function for ``sig``, or ``None`` if there is no good entry."""
         from numba.core import compiler
+        from numba.core.runtime import rtsys
 
-        target_context.refresh()
+        # All that loaded code needs. Numba's own cache calls refresh(), which imports what compiling needs, SciPy too.
+        rtsys.initialize(target_context)
         path = self._path(sig, target_context.codegen())
         if path is None:
             return None
