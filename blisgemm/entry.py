@@ -30,7 +30,7 @@ from .outcome import (
 )
 from .team import alone, join, take_number
 from .ukernel.bind import inlined
-from .ukernel.ndarray import address, ndim_of, open_matrix, open_stack, plain_ndim
+from .ukernel.ndarray import address, ndim_of, open_matrix, open_stack, permuted, plain_ndim
 
 __all__ = [
     "fast_lane", "run_batch_copied", "run_batch_direct", "run_batch_packed", "run_columns", "run_copied", "run_direct",
@@ -195,18 +195,18 @@ def stack_lane(
         return DECLINED
     a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, out_object)
     if a_ndim == 1:  # a row; C, opened as one item, is a row of each
-        c = c.transpose(1, 0, 2)
+        c = permuted(c, 1, 0, 2)
     if b_ndim == 1:
-        b, c = b.transpose(0, 2, 1), c.transpose(1, 2, 0)
+        b, c = permuted(b, 0, 2, 1), permuted(c, 1, 2, 0)
     items = c.shape[0]
     if a.size == 0 or b.size == 0 or c.size == 0 or max(a.shape[0], b.shape[0]) != items:
         return DECLINED
     if min(a.shape[0], b.shape[0]) not in (1, items):
         return DECLINED
     if op & TURN_A:
-        a = a.transpose(0, 2, 1)
+        a = permuted(a, 0, 2, 1)
     if op & TURN_B:
-        b = b.transpose(0, 2, 1)
+        b = permuted(b, 0, 2, 1)
     m, n, k = c.shape[1], c.shape[2], a.shape[2]
     if a.shape[1] != m or b.shape[1] != k or b.shape[2] != n or items * m * n * k > work_limit or k > kc_max:
         return DECLINED
@@ -215,7 +215,7 @@ def stack_lane(
         return DECLINED
     conj = op & CONJ_BOTH
     if is_swapped(m, n, c.strides[1], c.strides[2], c.itemsize):
-        a, b, c = b.transpose(0, 2, 1), a.transpose(0, 2, 1), c.transpose(0, 2, 1)
+        a, b, c = permuted(b, 0, 2, 1), permuted(a, 0, 2, 1), permuted(c, 0, 2, 1)
         conj = ((conj >> 1) | (conj << 1)) & CONJ_BOTH
     copied = b.strides[2] != b.itemsize and b.shape[2] > 1
     if copied and not is_copied(m * n * k * kernel.chains, COPIED_ROWS, k, b.shape[2]):

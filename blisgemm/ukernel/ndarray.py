@@ -18,14 +18,16 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import NativeValue, intrinsic, models, register_model, unbox
 from numba.np import numpy_support
 from numba.np.arrayobj import populate_array
 
 from .vec import I1, I32, I64, PTR, at
 
-__all__ = ["PyObject", "address", "layout_is_as_expected", "ndim_of", "open_matrix", "open_stack", "plain_ndim"]
+__all__ = [
+    "PyObject", "address", "layout_is_as_expected", "ndim_of", "open_matrix", "open_stack", "permuted", "plain_ndim",
+]  # fmt: skip
 
 _HEADER = object.__basicsize__
 _TYPE, _DATA, _ND, _DIMS, _STRIDES, _DESCR, _FLAGS = -8, 0, 8, 16, 24, 40, 48  # bytes after the header
@@ -140,6 +142,32 @@ def open_matrix(typing_context, kernel, obj):  # type: ignore[no-untyped-def]
 def open_stack(typing_context, kernel, obj):  # type: ignore[no-untyped-def]
     """View an ndarray object of at most 3 dimensions, a batch of matrices, likewise."""
     return _open(kernel, obj, 3)
+
+
+@intrinsic(prefer_literal=True)
+def permuted(typing_context, array, first, second, third):  # type: ignore[no-untyped-def]
+    """View a 3-D array as ``array.transpose(first, second, third)`` does, with literal axes.
+
+    Numba's own transpose can raise, and brings all that the text of its error takes: 4 s to compile.
+    """
+    axes = [axis.literal_value for axis in (first, second, third)]
+    result = types.Array(array.dtype, 3, "A")
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given = context.make_array(signature.args[0])(context, builder, args[0])
+        shape, strides = (cgutils.unpack_tuple(builder, field, 3) for field in (given.shape, given.strides))
+        view = context.make_array(result)(context, builder)
+        populate_array(
+            view,
+            data=given.data,
+            shape=[shape[axis] for axis in axes],
+            strides=[strides[axis] for axis in axes],
+            itemsize=given.itemsize,
+            meminfo=None,
+        )
+        return view._getvalue()
+
+    return result(array, first, second, third), codegen
 
 
 @intrinsic
