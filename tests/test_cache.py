@@ -380,3 +380,15 @@ def test_the_default_folder_follows_the_platforms_habit(monkeypatch: pytest.Monk
     assert folder.name == "blisgemm"
     if sys.platform.startswith("linux"):
         assert folder == tmp_path / "blisgemm"
+
+
+def test_a_first_large_product_compiles_its_own_path_only(tmp_path: Path) -> None:
+    done = run_python(
+        """
+        import numpy as np, blisgemm
+        a = np.ones((1000, 1000), np.float32)
+        assert (blisgemm.gemm(a, a) == 1000).all() and (blisgemm.matmul(a, a) == 1000).all()
+        """,
+        BLISGEMM_CACHE_DIR=str(tmp_path), BLISGEMM_VERBOSE="1",
+    )  # fmt: skip
+    assert [line.split()[2] for line in done.stderr.splitlines() if " compiled " in line] == ["run_packed"]
