@@ -182,7 +182,8 @@ def explain(a: Any, b: Any, c: Any = None, **keywords: Any) -> str:
 
 # ---- the fast lane -----------------------------------------------------------------------------------
 
-# dtype object -> (compiled fast lane, its kernel, kc_max, most terms, spare, routes); from the first product of one.
+# dtype object -> (compiled fast lane, its kernel, kc_max, most terms, most where B crowds L1, spare, routes); from the
+# first product of one.
 # routes: (key, threads) -> what runs such a product
 _lanes: dict[Any, Any] = {}
 _stack_lanes: dict[Any, Any] = {}  # likewise for batches: (compiled lane, *its first arguments)
@@ -223,7 +224,7 @@ def _open_lane(x1: Any, x2: Any) -> Any:
     kernel = choose_kernel(name, "direct")[0]
     routes: dict[tuple[int, int], Any] = {}
     spare = _empty((SPARE_EXTENT, SPARE_EXTENT), x1.dtype)
-    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(name), fast_lane_terms(name), spare, routes)
+    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(name), *fast_lane_terms(name), spare, routes)
     _lanes[x1.dtype] = lane
     return lane
 
@@ -235,7 +236,7 @@ def _by_stack_lane(x1: Any, x2: Any, out: Any, op: int, alpha: Any, beta: Any) -
     if lane is None:
         from .compiled import entry_point
 
-        _, kernel, kc_max, terms, spare, _ = _lanes[dt]
+        _, kernel, kc_max, terms, _, spare, _ = _lanes[dt]
         terms = min(terms, 2 * TERMS_PER_THREAD - 1)  # more may be worth two threads
         lane = _stack_lanes[dt] = (entry_point("stack_lane", kernel), kernel, kc_max, terms, spare)
     code, *head = lane
@@ -256,7 +257,7 @@ def _by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any,
         lane = _lanes.get(dt) or _open_lane(x1, x2)
         if lane is None:
             return None
-        code, kernel, kc_max, terms, spare, routes = lane
+        code, kernel, kc_max, terms, crowded, spare, routes = lane
         if out is None:
             shape1, shape2 = x1.shape, x2.shape
             if len(shape1) == len(shape2) == 2:
@@ -275,7 +276,9 @@ def _by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any,
             if type(c) is not _ndarray or c.dtype is not dt or c.shape != out.shape:
                 return None
             copied = beta != 0  # into out, before the product: only once all is checked
-        state = code(kernel, kc_max, 0 if copied else terms, spare, x1, x2, out, _ndarray, dt, op, alpha, beta)
+        if copied:
+            terms = crowded = 0
+        state = code(kernel, kc_max, terms, crowded, spare, x1, x2, out, _ndarray, dt, op, alpha, beta)
     except (AttributeError, IndexError, TypeError, ValueError, MemoryError):
         return None  # not arrays, or not of shapes that fit: the general way says so
     if state == DECLINED:

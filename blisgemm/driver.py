@@ -16,7 +16,7 @@ import numpy as np
 from .compiled import entry_point, real_dtype
 from .errors import BlisgemmValueError
 from .operands import Operands, kernel_dtype
-from .outcome import CONJ_BOTH, EXCHANGE, read_key
+from .outcome import CONJ_BOTH, CROWDED_BYTES, EXCHANGE, read_key
 from .parallel import ALONE, Team, region
 from .plan import Plan, plan_for
 from .ways import wants_swap
@@ -42,9 +42,9 @@ def plan_operands(operands: Operands, threads: int) -> Plan:
 
 
 def _access(b: Array) -> str:
-    """Return how B lies: by ``rows`` or ``columns`` of unit stride, or ``general``."""
+    """Return how B lies, as a word of ``outcome.ACCESSES``."""
     if b.strides[-1] == b.itemsize or b.shape[-1] == 1:
-        return "rows"
+        return "crowded" if b.strides[-2] % CROWDED_BYTES == 0 and b.shape[-2] > 1 else "rows"
     if b.ndim == 2 and (b.strides[0] == b.itemsize or b.shape[0] == 1):
         return "columns"
     return "general"
@@ -66,7 +66,7 @@ def run(plan: Plan, operands: Operands) -> Array:
         a, b, c = b.swapaxes(-1, -2), a.swapaxes(-1, -2), c.swapaxes(-1, -2)
         op = (op >> 1 | op << 1) & CONJ_BOTH
     if plan.path in ("direct", "stream", "sweep"):
-        access = _access(a.T if op & EXCHANGE else b)
+        access = _access(a.T if op & EXCHANGE else b).replace("crowded", "rows")
         if plan.access not in (access, "copied"):
             raise BlisgemmValueError(
                 f"plan: expected a plan whose path fits these operands; got the {plan.path} path by {plan.access} of "

@@ -16,6 +16,7 @@ from .outcome import (
     COPIED_ROWS,
     COPIED_SIZE,
     COPIED_WORK,
+    CROWDED_BYTES,
     DECLINED,
     DONE,
     EXCHANGE,
@@ -119,13 +120,15 @@ def is_swapped(m, n, row_stride, column_stride, itemsize):
 
 @njit
 def fast_lane(
-    kernel, kc_max, work_limit, spare_object, a_object, b_object, out_object, ndarray_type, descr, op, alpha, beta
+    kernel, kc_max, work_limit, crowded_limit, spare_object, a_object, b_object, out_object, ndarray_type, descr, op,
+    alpha, beta,
 ):  # fmt: skip
     """Do ``out[:] = alpha * op(a) @ op(b) + beta * out`` if all three are plain and small; else say what they are.
 
     Args:
         kc_max: the largest k that is one kc block; larger is not done here.
         work_limit: the largest m * n * k that is done here.
+        crowded_limit: the same where the rows of B crowd few sets of L1.
         spare_object: a matrix of the dtype, SPARE_EXTENT in each direction, for a copy of B; no call returns the
             GIL while it is in use.
         ndarray_type, descr: numpy.ndarray and the dtype object that all three must have.
@@ -159,9 +162,11 @@ def fast_lane(
         turns |= EXCHANGE
         conj = ((conj >> 1) | (conj << 1)) & CONJ_BOTH
     by_rows = b.strides[1] == b.itemsize or b.shape[1] == 1
-    passes = a.shape[0] <= LANE_ROWS and k * b.shape[1] * kernel.itemsize > LANE_B_BYTES
+    passes = a.shape[0] <= LANE_ROWS and k * b.shape[1] * kernel.itemsize > LANE_B_BYTES * a.shape[0]
     copied = not by_rows and is_copied(terms * kernel.chains, c.shape[0], k, b.shape[1])
-    if (by_rows or copied) and terms <= work_limit and k <= kc_max and not passes:
+    crowded = by_rows and k > 1 and b.strides[0] & (CROWDED_BYTES - 1) == 0
+    limit = crowded_limit if crowded else work_limit
+    if (by_rows or copied) and terms <= limit and k <= kc_max and not passes:
         if copied:
             b = copied_matrix(b, open_matrix(kernel, spare_object))
         direct(kernel, "rows", kc_max, False, alpha, a, b, beta, c, conj)
@@ -169,7 +174,7 @@ def fast_lane(
     if longest >> EXTENT_BITS:
         return PLAIN
     by_columns = b.strides[0] == b.itemsize or k == 1
-    access = 0 if by_rows else 1 if by_columns else 2
+    access = 3 if crowded else 0 if by_rows else 1 if by_columns else 2
     return (key << 5) | turns | access
 
 

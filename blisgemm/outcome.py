@@ -10,8 +10,9 @@ integer (``read_key`` takes it apart)::
 """
 
 __all__ = [
-    "ACCESSES", "CONJ_BOTH", "COPIED_ROWS", "COPIED_SIZE", "COPIED_WORK", "DECLINED", "DONE", "EXCHANGE", "EXTENT_BITS",
-    "LANE_B_BYTES", "LANE_ROWS", "PLAIN", "SPARE_EXTENT", "TURN_A", "TURN_B", "VECTORS", "read_key",
+    "ACCESSES", "CONJ_BOTH", "COPIED_ROWS", "COPIED_SIZE", "COPIED_WORK", "CROWDED_BYTES", "DECLINED", "DONE",
+    "EXCHANGE", "EXTENT_BITS", "LANE_B_BYTES", "LANE_ROWS", "PLAIN", "SPARE_EXTENT", "TURN_A", "TURN_B", "VECTORS",
+    "read_key",
 ]  # fmt: skip
 
 DECLINED = 0  # something that the general way must look at; nothing was written
@@ -25,8 +26,12 @@ TURN_B = 8
 EXCHANGE = 16  # then C' = B' A' is computed in place of C = A B
 VECTORS = 32  # 1-d operands are allowed: a row on the left, a column on the right
 
-# A few rows that meet more than so many bytes of B are left to the plan, which has better ways than strip by strip.
-LANE_ROWS, LANE_B_BYTES = 4, 96 * 1024
+# A few rows that meet more than so many bytes of B, times the rows, are left to the plan, which has better ways than
+# strip by strip. Its time by sweep's, Zen 3, 2026-11-30, 1 row with 192, 256, 512 KiB: f32 0.90 1.07 1.25, f64 1.18
+# 1.15 1.27, c64 0.85 0.92 0.99, c128 0.90 0.94 1.05; 2 rows with 256, 512, 1024 KiB: f32 0.91 1.03 1.25, f64 0.97
+# 1.09 1.09, c64 0.70 1.02 1.08, c128 0.72 0.79 1.09; 4 rows with 512, 1024, 2048 KiB: f32 0.80 1.00 0.97, f64 0.85 0.88
+# 0.87, c64 0.77 0.95 1.07, c128 0.79 0.99 0.96.
+LANE_ROWS, LANE_B_BYTES = 4, 256 * 1024
 
 # Which small B without unit column stride are copied, so that they have it: up to COPIED_WORK terms, times the chains
 # of an element, if A has at least COPIED_ROWS rows or B at most COPIED_SIZE elements.
@@ -39,8 +44,12 @@ COPIED_ROWS = 8
 COPIED_SIZE = 256
 SPARE_EXTENT = 64  # most rows and columns of such a B
 
+# Rows of B whose distance is a multiple of this crowd two of 64 sets of L1, so that a strip of B does not stay there.
+# Figures: ``ways.DIRECT_EDGES``; at 1 KiB, four sets, f32 lost nothing and f64 5 to 15 % from n = 80 on (there too).
+CROWDED_BYTES = 2048
+
 EXTENT_BITS = 19
-ACCESSES = ("rows", "columns", "general")  # how B lies, as ``Plan.access`` says it
+ACCESSES = ("rows", "columns", "general", "crowded")  # how B lies; the last: by rows that crowd few sets of L1
 
 
 def read_key(key: int) -> tuple[int, int, int, str, int]:

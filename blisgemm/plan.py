@@ -17,16 +17,20 @@ from .blocking import Blocking, choose_blocking, footprints, kc_for, low_et_al, 
 from .errors import BlisgemmTypeError, BlisgemmValueError
 from .machine import current
 from .machine.facts import Machine
+from .outcome import CROWDED_BYTES
 from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
 from .ukernel import catalog
 from .ukernel.spec import SHORT_NAMES, KernelSpec, steps_of_sweep
-from .ways import DIRECT_TERMS, Way, choose_kernel, choose_way, few_of, runnable, wants_swap
+from .ways import Way, choose_kernel, choose_way, few_of, runnable, wants_swap
 from .workspace import buffer_bytes
 
 if TYPE_CHECKING:  # loaded by the first plan, not by the import of the package, which never needs it
     from .tuning import Tuning
 
 __all__ = ["PATHS", "Plan", "make_plan", "numpy_plan", "plan_for"]
+
+# Up to so many terms a product stays on one thread: what the fast lane did alone before limits differed by dtype.
+_ONE_THREAD_TERMS = 128**3
 
 PATHS = ("empty", "scale", "direct", "sweep", "stream", "packed", "numpy")
 
@@ -233,6 +237,8 @@ def make_plan(
     limit = get_num_threads() if threads is None else check_threads(threads)
     swapped = wants_swap(m, n, unit_row=False, unit_column=True)
     access = "columns" if swapped and k > 1 else "rows"  # A's transpose, if C-contiguous, has unit row stride
+    if access == "rows" and not swapped and k > 1 and n * np.dtype(name).itemsize % CROWDED_BYTES == 0:
+        access = "crowded"
     return plan_for(m, n, k, name, limit, access, swapped, spec, blocking, path)
 
 
@@ -290,7 +296,8 @@ def plan_for(
 
     Args:
         access: how B (A transposed, if swapped) lies: ``rows`` (unit column stride), ``columns`` (unit row stride)
-            or ``general``; the direct path needs one of the first two, the stream path rows.
+            or ``general``; the direct path needs one of the first two, the stream path rows. ``crowded``: rows, of
+            which few sets of L1 hold all.
         swapped: see ``wants_swap``.
         batch: number of products of this shape.
         tuning: in place of what the user's tuning file says.
@@ -317,13 +324,14 @@ def plan_for(
         if path == "direct" and access == "columns":
             way = replace(way, role="column")
     if (way.path == "direct" and access == "general" and not way.copied) or (
-        way.path in ("sweep", "stream") and access != "rows"
+        way.path in ("sweep", "stream") and access not in ("rows", "crowded")
     ):
         rows = "columns of A (one column of C is computed transposed)" if swapped else "rows of B"
         raise BlisgemmValueError(f"path: expected 'packed', as {path!r} needs {rows} with unit stride; got {path!r}")
     path = way.path
     spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, way.role, m, n)
     useful = useful_threads(m * n * k * batch, threads)
+    alone = 1 if m * n * k <= _ONE_THREAD_TERMS else useful_threads(m * n * k, threads)
     batch_ways = min(useful, batch) if batch > 1 and (path == "direct" or batch >= useful) else 1
     reasons = [why, *notes, why_kernel]
     if batch_ways > 1:
@@ -334,12 +342,12 @@ def plan_for(
         jr_ways = min(useful_threads(m * n * k, threads, streaming=True), columns) if batch == 1 else 1
     elif path == "packed" and batch_ways == 1:
         micro_tiles = -(-m // spec.mr) * -(-n // spec.nr)
-        ic_ways = min(useful_threads(m * n * k, threads), micro_tiles)
-    elif path == "direct" and batch == 1 and m * n * k > DIRECT_TERMS:
-        ic_ways, jr_ways = choose_ways(m, n, spec.mr, spec.nr, useful_threads(m * n * k, threads))
+        ic_ways = min(alone, micro_tiles)
+    elif path == "direct" and batch == 1:
+        ic_ways, jr_ways = choose_ways(m, n, spec.mr, spec.nr, alone)
     if path == "packed":
         # tuned for products that keep all the threads they may use busy, and are not a batch's items
-        tunable = batch_ways == 1 and m > spec.mr and useful_threads(m * n * k, threads) == threads
+        tunable = batch_ways == 1 and m > spec.mr and alone == threads
         chosen = choose_blocking(machine, spec, m, n, k, ic_ways)
         if m <= chosen.mc:
             chosen = _stream_b(machine, spec, chosen, k, ic_ways)
@@ -359,7 +367,7 @@ def plan_for(
         nc, why_nc = _waiting_columns(machine, spec, path, m, n, jr_ways)
         reasons += why_nc
         chosen = Blocking(mc=m, nc=nc, kc=kc, footprints=(), reasons=())
-    step = {"sweep": steps_of_sweep(spec), "stream": few_of(machine)[2]}.get(path, 0)
+    step = {"sweep": steps_of_sweep(spec), "stream": few_of(machine, dtype)[2]}.get(path, 0)
     return replace(
         plan, path=path, kernel=spec, blocking=chosen, ic_ways=ic_ways, jr_ways=jr_ways, batch_ways=batch_ways,
         access="copied" if way.copied else "columns" if access == "columns" else "rows", rows_first=way.rows_first,

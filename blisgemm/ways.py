@@ -1,4 +1,4 @@
-"""The way of a product: which path, which kernel, and why, from extents, strides' kind and the machine.
+"""The way of a product: which path, which kernel, and why, from extents, how B lies and the machine.
 
 Knows: from how many terms, rows and columns on each path pays, and what was measured. Does not know: blocks, threads,
 or what a plan is (``plan``). Called by ``plan`` (per new plan), ``api`` and ``cli`` (what the fast lane does),
@@ -16,7 +16,7 @@ from .blocking import KC_MAX, kc_for
 from .errors import BlisgemmValueError, OverrideError
 from .machine import current, host_isas
 from .machine.facts import Machine
-from .outcome import COPIED_ROWS, COPIED_SIZE, COPIED_WORK, LANE_B_BYTES, SPARE_EXTENT
+from .outcome import COPIED_ROWS, COPIED_SIZE, COPIED_WORK, CROWDED_BYTES, LANE_B_BYTES, LANE_ROWS, SPARE_EXTENT
 from .ukernel import catalog
 from .ukernel.spec import KernelSpec
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:  # loaded by the first plan, not by the import of the package,
     from .tuning import Tuning
 
 __all__ = [
-    "DIRECT_TERMS",
     "Way",
     "choose_kernel",
     "choose_way",
+    "direct_terms",
     "fast_lane_kc",
     "fast_lane_terms",
     "few_of",
@@ -36,11 +36,27 @@ __all__ = [
     "wants_swap",
 ]
 
-# Largest m * n * k that the fast lane does at once, on the calling thread and holding the GIL: 36 us in f32 to 340 us
-# in c128 (AVX-512, Zen 4). OpenBLAS's small-matrix kernels go to 100^3
-# (kernel/x86_64/sgemm_small_kernel_permit_skylakex.c); here direct won up to 128^3 on AVX-512, and on AVX2 in f64
-# (python -m blisgemm bench --shapes small, Zen 4, 2026-11-30).
-DIRECT_TERMS = 128**3
+# Largest n for which n x n x n goes direct, by vector set and dtype: alone; alone where the rows of B crowd few sets
+# of L1 (``outcome.CROWDED_BYTES``); as an item of a batch, which pays nothing for a call. What the first two allow the
+# fast lane does at once, on the calling thread and holding the GIL: up to 350 us.
+# Source, AVX2, Zen 3 VM, one thread, 2026-11-30: direct's time by packed's, with the 1 to 3 us that a plan takes.
+#   alone: n = 96 112 120 128 144, f32 0.87 0.88 0.96 1.05 1.05, f64 1.00 0.90 0.98 1.28 1.02;
+#     n = 32 40 48 64 128, c64 0.79 0.99 1.12 1.25 1.78, c128 0.85 0.98 1.10 1.6 1.9.
+#   B's rows 2 and 4 KiB apart: n = 48 64 96 112, f32 0.66 0.88 1.1 1.1 and 0.86 1.1 1.4 1.5, f64 0.75 0.99 1.25 1.24
+#     and 0.91 1.45 1.5 1.5; n = 24 32 40, c64 0.75 0.96 1.1 and 0.85 1.2 1.4, c128 1.05 1.2 1.4 and 1.24 1.4 1.9.
+#   batches: n = 14 20 40 48 64 96, f32 0.65 and less up to 40, then 0.85 0.88 1.01, f64 0.9 and less up to 40, then
+#     0.93 1.07 1.19, c64 0.62 1.02 1.26 1.4 1.5 1.5, c128 0.99 1.17 1.3 1.4 1.7 1.8.
+# AVX-512, Zen 4: direct won up to 128 (python -m blisgemm bench --shapes small), also with rows 2 KiB apart (n = 512,
+# see below); batches were not measured. Nor were other sets, but for SSE2 on Zen 3: at 128 direct loses 0 to 13 %, and
+# 20 to 30 % where rows crowd. OpenBLAS's small-matrix kernels go to 100
+# (kernel/x86_64/sgemm_small_kernel_permit_skylakex.c).
+DIRECT_EDGES = {
+    ("avx2", "float32"): (120, 60, 96),
+    ("avx2", "float64"): (120, 48, 56),
+    ("avx2", "complex64"): (40, 28, 18),
+    ("avx2", "complex128"): (36, 20, 14),
+}
+DIRECT_EDGES_ELSEWHERE = (128, 128, 128)
 
 # Share of L2 that B may take on the direct path, by machine and vector set; a machine without a row packs. Zen 4 with
 # AVX-512 (8 rows at once, 48 or 24 columns): direct was 3 to 15 % faster than packed while B fit (f32 n <= 512, f64 n
@@ -59,8 +75,11 @@ TILE_GAIN = 1.05
 # columns direct 52, packed 53. Emerald Rapids, AVX-512, f32 (and f64): sweep 4 rows of 3000 x 3000 19 (8), stream
 # 32 (10); stream in steps of 16 and 32 16 rows 79 86 (39 43) against 67 (32) packed, 32 rows 97 106 (44 47) against
 # 92 (44), 64 rows 112 119 (42 43) against 112 (55); direct 32 columns 142 (42) against 91 (38) packed, 64 columns
-# 140 (60) against 123 (56).
+# 140 (60) against 123 (56). Complex on Zen 3, times MKL's speed, sweep stream packed, 1000 x 1000: c64 4 rows 0.95
+# 1.01 0.85, 5 rows 0.94 0.82 1.02, 8 rows - 0.73 0.96, 16 rows - 0.57 0.89; c128 1.44 1.34 1.01, 1.28 1.17 1.10, - 0.97
+# 0.98, - 0.77 1.02: no stream.
 FEW = {"avx512": (2, 32, 32, 64), "avx2": (4, 12, 16, 16)}
+FEW_COMPLEX = {"avx2": (4, 4, 16, 16)}
 FEW_ELSEWHERE = (4, 12, 16, 16)
 
 # Rows up to which B's columns are transposed on the way to the fmas, once per micro-panel of A. Source: Zen 3, AVX2,
@@ -70,8 +89,12 @@ COLUMN_ROWS = 16
 # Terms of a sum up to which micro-tiles go along the rows of C. Source: our choice; CONTRIBUTING has 16 terms.
 ROWS_FIRST_DEPTH = 64
 
-# Bytes of B from which on it passes by: what fits near L1 is read as well strip by strip. Source: our choice.
-PASSING_BYTES = LANE_B_BYTES
+# Bytes of B from which on it passes by more rows than the fast lane takes (``LANE_ROWS``), where it was not measured:
+# what fits near L1 is read as well strip by strip. Source: our choice. On AVX2 it is LANE_B_BYTES a row for them too:
+# direct's time by stream's (by packed's) on Zen 3, 2026-11-30: 6 rows, B of 96 KiB, 512 KiB, 2 MiB f32 0.57 0.81 1.08
+# (0.49 0.74 0.87), f64 0.53 0.84 1.00 (0.51 0.63 0.89); 12 rows f32 0.63 0.85 0.96 (0.68 0.80 0.94), f64 0.59 0.86 0.95
+# (0.65 0.74 0.94); 8 MiB f32 1.1, f64 1.1 to 1.5.
+PASSING_BYTES = 96 * 1024
 
 
 @dataclass(frozen=True)
@@ -146,20 +169,32 @@ def choose_way(
     """Return the way, why, and what of it is tuned."""
     from .tuning import direct_limits
 
-    terms, share = model_limits()
-    model = _way_within(machine, m, n, k, dtype, access, batch, terms, share)
+    alone, crowded, item = direct_terms(dtype)
+    most = min(crowded if access == "crowded" else alone, alone if batch == 1 else item)  # whatever is tuned
+    lying = "rows" if access == "crowded" else access
+    terms, share = model_limits(dtype)
+    model = _way_within(machine, m, n, k, dtype, lying, batch, min(terms, most), share)
+    if access == "crowded" and model[0].path == "packed" and m * n * k <= alone:
+        model = model[0], f"{model[1]} where B's rows lie a multiple of {CROWDED_BYTES} bytes apart"
     kernels = tuple(choose_kernel(dtype, role)[0].name for role in ("direct", "wide"))
     terms, share, reasons = direct_limits(tuning, dtype, kernels, threads, terms, share)
     if not reasons:
         return *model, ()
-    tuned = _way_within(machine, m, n, k, dtype, access, batch, terms, share)
-    return *tuned, () if tuned[0] == model[0] else reasons
+    terms = terms if most == alone else min(terms, most)
+    tuned = _way_within(machine, m, n, k, dtype, lying, batch, terms, share)
+    return (*model, ()) if tuned[0] == model[0] else (*tuned, reasons)
 
 
-def model_limits() -> tuple[int, float]:
+def direct_terms(dtype: str) -> tuple[int, int, int]:
+    """Return up to how many terms products go direct here: alone, alone if B's rows crowd L1, as an item of a batch."""
+    alone, crowded, item = DIRECT_EDGES.get((current().isa.name, dtype), DIRECT_EDGES_ELSEWHERE)
+    return alone**3, crowded**3, item**3
+
+
+def model_limits(dtype: str) -> tuple[int, float]:
     """Return up to how many terms, and to what share of L2 for B, products go direct here unless it is tuned."""
     machine = current()
-    return DIRECT_TERMS, DIRECT_SHARE_OF_L2.get((machine.name, machine.isa.name), 0.0)
+    return direct_terms(dtype)[0], DIRECT_SHARE_OF_L2.get((machine.name, machine.isa.name), 0.0)
 
 
 def _way_within(
@@ -186,14 +221,18 @@ def _way_within(
                 "columns are transposed in registers"
             )
         return Way("packed", "packed"), "path: B's columns have unit stride, so vectors of it must be packed"
-    sweep_rows, stream_rows, _, direct_columns = few_of(machine)
-    if m <= stream_rows and batch == 1 and b_bytes > PASSING_BYTES and (m <= sweep_rows or m * n * k > terms):
+    sweep_rows, stream_rows, _, direct_columns = few_of(machine, dtype)
+    few = m <= stream_rows and batch == 1
+    passes = b_bytes > (LANE_B_BYTES * m if m <= LANE_ROWS or machine.isa.name == "avx2" else PASSING_BYTES)
+    if few and passes and (m <= sweep_rows or m * n * k > terms):
         why = f"path: {m} rows use each element of B {'once' if m <= small.mr else 'little'}: it passes by, "
         if m <= sweep_rows:
             return Way("sweep", "row"), f"{why}whole rows side by side"
         return Way("stream", "direct" if m <= small.mr else "packed"), f"{why}row after row of micro-tiles"
     if m * n * k <= terms:
         return Way("direct", "direct"), f"path: m n k = {m * n * k:,} <= {terms:,}, too little work to repay packing"
+    if few and not passes and m > row.mr:
+        return Way("direct", "direct"), f"path: {m} rows use B little, and its {b_bytes // 1024:,} KiB stay near"
     if m <= max(small.mr, row.mr):
         why = f"path: {m} rows use each element of B once, so packing it would be a copy for nothing"
         return Way("direct", "row" if m <= row.mr else "wide"), why
@@ -217,9 +256,10 @@ def _way_within(
     return Way("packed", "packed"), why
 
 
-def few_of(machine: Machine) -> tuple[int, int, int, int]:
+def few_of(machine: Machine, dtype: str) -> tuple[int, int, int, int]:
     """Return the row of ``FEW`` for this machine's vector set."""
-    return FEW.get(machine.isa.name, FEW_ELSEWHERE)
+    rows = FEW_COMPLEX if dtype.startswith("complex") else FEW
+    return rows.get(machine.isa.name, FEW.get(machine.isa.name, FEW_ELSEWHERE))
 
 
 def _is_copied(work: int, m: int, k: int, n: int) -> bool:
@@ -232,8 +272,13 @@ def fast_lane_kc(dtype: str) -> int:
     return KC_MAX[dtype]
 
 
-def fast_lane_terms(dtype: str) -> int:
-    """Return the largest m * n * k that the fast lane does at once; a tuned limit may lower it, not raise it."""
+def fast_lane_terms(dtype: str) -> tuple[int, int]:
+    """Return the largest m * n * k that the fast lane does at once: as a rule, and where B's rows crowd few sets of L1.
+
+    A tuned limit may lower them, not raise them.
+    """
     from .tuning import in_force, lane_terms
 
-    return lane_terms(in_force(current()), dtype, DIRECT_TERMS)
+    alone, crowded, _ = direct_terms(dtype)
+    most = lane_terms(in_force(current()), dtype, alone)
+    return most, min(most, crowded)

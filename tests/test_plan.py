@@ -11,10 +11,11 @@ import pytest
 import blisgemm
 from blisgemm.errors import BlisgemmTypeError, BlisgemmValueError
 from blisgemm.machine.known import KNOWN
+from blisgemm.outcome import CROWDED_BYTES
 from blisgemm.plan import Plan, plan_for
 from blisgemm.ukernel import catalog
 from blisgemm.ukernel.spec import steps_of_sweep
-from blisgemm.ways import DIRECT_TERMS, choose_kernel, few_of
+from blisgemm.ways import choose_kernel, direct_terms, few_of
 
 PACKED = blisgemm.make_plan(70, 70, 70, path="packed", threads=1)
 
@@ -81,7 +82,7 @@ def test_a_plan_for_a_machine_without_l3_speaks_of_memory() -> None:
     assert "L4" not in text
 
 
-@pytest.mark.parametrize("n", [1, 8, 100, round(DIRECT_TERMS ** (1 / 3))])
+@pytest.mark.parametrize("n", [1, 8, 100, round(direct_terms("float32")[0] ** (1 / 3))])
 def test_a_product_of_the_fast_lane_is_planned_as_it_runs(n: int) -> None:
     plan = blisgemm.make_plan(n, n, n, threads=8)
     assert plan.path == "direct"
@@ -89,11 +90,28 @@ def test_a_product_of_the_fast_lane_is_planned_as_it_runs(n: int) -> None:
     assert plan.kernel == choose_kernel("float32", "direct")[0]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_rows_of_b_that_crowd_l1_lower_the_limit_of_the_direct_path(dtype: str) -> None:
+    alone, crowded, _ = direct_terms(dtype)
+    if crowded == alone:
+        pytest.skip("not where direct has one limit")
+    n = round(alone ** (1 / 3))
+    a = np.ones((n, n), dtype)
+    wide = np.ones((n, CROWDED_BYTES // a.itemsize * 2), dtype)
+    far, near = wide[:, :n], np.ascontiguousarray(wide[:, :n])
+    assert "path      direct" in blisgemm.explain(a, near)
+    text = blisgemm.explain(a, far)
+    assert "path      packed" in text
+    assert f"a multiple of {CROWDED_BYTES} bytes apart" in text
+    assert (blisgemm.matmul(a, far) == n).all()  # the lane leaves it to the same plan
+    assert (blisgemm.matmul(a, near) == n).all()
+
+
 def test_a_few_rows_or_columns_are_not_packed() -> None:
     kernels = {role: choose_kernel("float32", role)[0] for role in ("direct", "row", "column")}
     row = blisgemm.make_plan(1, 3000, 3000)
     assert (row.path, row.kernel, row.step) == ("sweep", kernels["row"], steps_of_sweep(kernels["row"]))
-    sweep_rows, _, step, _ = few_of(row.machine)
+    sweep_rows, _, step, _ = few_of(row.machine, "float32")
     if kernels["direct"].mr > sweep_rows:
         rows = blisgemm.make_plan(kernels["direct"].mr, 3000, 3000)
         assert (rows.path, rows.kernel, rows.step) == ("stream", kernels["direct"], step)

@@ -155,10 +155,14 @@ def test_a_large_batch_without_unit_strides_is_one_loop(
 def test_a_key_leads_to_the_plan_of_the_general_way(dtype: str) -> None:
     """What the lane says of its operands is what ``plan_operands`` sees in them."""
     blisgemm.matmul(np.ones((2, 2), dtype), np.ones((2, 2), dtype))
-    code, kernel, kc_max, _, spare, _ = api._lanes[np.dtype(dtype)]
+    code, kernel, kc_max, *_, spare, _ = api._lanes[np.dtype(dtype)]
+    far = numbers(9, 1024, dtype=dtype)[:, :5]  # rows that crowd few sets of L1
+    key = code(kernel, kc_max, 0, 0, spare, numbers(7, 9, dtype=dtype), far, numbers(7, 5, dtype=dtype), np.ndarray,
+               far.dtype, 0, 1.0, 0.0)  # fmt: skip
+    assert outcome.read_key(key)[3] == "crowded" == blisgemm.driver._access(far)
     for m, n, k in SHAPES:
         for (_, a), (_, b), (_, out) in product(*(layouts(numbers(*s, dtype=dtype)) for s in ((m, k), (k, n), (m, n)))):
-            key = code(kernel, kc_max, 0, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0)
+            key = code(kernel, kc_max, 0, 0, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0)
             assert key > outcome.PLAIN
             *extents, access, op = outcome.read_key(key)
             assert extents == [m, n, k]

@@ -30,7 +30,7 @@ from blisgemm.operands import prepare
 from blisgemm.plan import Plan, plan_for
 from blisgemm.tuner import Ratio, find_choices
 from blisgemm.tuning import NOTHING, Choice, Tuning, as_document, default_file, file, file_in_use, read, shown
-from blisgemm.ways import DIRECT_TERMS, choose_kernel, fast_lane_terms, model_limits
+from blisgemm.ways import choose_kernel, direct_terms, fast_lane_terms, model_limits
 
 tomli_w = pytest.importorskip("tomli_w")
 
@@ -42,7 +42,7 @@ def choice(what: str, value: Any, dtype: str = "float32", threads: int = 1, **fi
     """Return a choice that counts here, as if it had been measured with kc = 256."""
     role = {"direct_share": "wide", "direct_terms": "direct"}.get(what, "packed")
     kernel = choose_kernel(dtype, role)[0]
-    model = {"mc": kernel.mr, "nc": kernel.nr, "nt": kernel.nr, "direct_terms": DIRECT_TERMS}.get(what, 0.0)
+    model = {"mc": kernel.mr, "nc": kernel.nr, "nt": kernel.nr, "direct_terms": direct_terms(dtype)[0]}.get(what, 0.0)
     made = Choice(what, dtype, threads, kernel.name, 256, value, model, DAY, GAIN, ("1000x1000x1000", "1800x500x1000"))
     return replace(made, **fields)
 
@@ -415,18 +415,20 @@ def test_tuned_tiles_of_several_threads_count_near_the_size_that_was_timed() -> 
 def test_tuned_limits_choose_the_path_and_the_plan_says_so() -> None:
     share = planned(choice("direct_share", 4.0), m=300, n=300, k=300)
     assert share.path == "direct"
-    if model_limits()[1] == 0:
+    if model_limits("float32")[1] == 0:
         assert "direct while B takes up to 400.0% of L2 in place of the model's 0.0%, tuned on" in str(share)
     packed = planned(choice("direct_terms", 1000), choice("direct_share", 0.0), m=100, n=100, k=100)
     assert packed.path == "packed"
-    assert "direct up to m n k = 1,000 in place of the model's 2,097,152, tuned on 2026-11-30" in str(packed)
+    model = direct_terms("float32")[0]
+    assert f"direct up to m n k = 1,000 in place of the model's {model:,}, tuned on 2026-11-30" in str(packed)
     assert "tuned" not in str(planned(choice("direct_terms", 1000), m=9, n=9, k=9))
 
 
 def test_the_fast_lane_follows_a_lower_limit_and_no_higher_one(use: Callable[..., None]) -> None:
     use(choice("direct_terms", 1000, threads=7), choice("direct_terms", 512**3, "float64"))
-    assert fast_lane_terms("float32") == 1000
-    assert fast_lane_terms("float64") == fast_lane_terms("complex64") == DIRECT_TERMS
+    assert fast_lane_terms("float32") == (1000, 1000)
+    for dtype in ("float64", "complex64"):
+        assert fast_lane_terms(dtype) == direct_terms(dtype)[:2]
 
 
 @pytest.mark.parametrize(("dtype", "threads"), [*((dtype, 1) for dtype in DTYPES), ("float32", 2)])
@@ -572,7 +574,7 @@ def test_two_choices_are_raced_together() -> None:
 
 
 def test_the_direct_path_is_widened_as_far_as_it_wins() -> None:
-    share = model_limits()[1]
+    share = model_limits("float64")[1]
     limit = 150**3
     cost: Callable[[Plan], float] = lambda plan: (  # noqa: E731
         (0.8 if plan.path == "direct" else 1.0) if plan.m * plan.n * plan.k <= limit else 1.0 + (plan.path == "direct")
@@ -589,7 +591,7 @@ def test_the_direct_path_is_narrowed_as_far_as_packing_wins() -> None:
     findings = found(Fake(lambda plan: 0.7 if plan.path == "packed" else 1.0, 0.01), threads=1)
     terms = findings["direct_terms"].choice
     assert terms is not None
-    assert terms.value == min(n**3 for n in (64, 80))
+    assert terms.value == 16**3
     plan = planned(terms, choice("direct_share", 0.0), m=100, n=100, k=100)
     assert plan.path == "packed"
 

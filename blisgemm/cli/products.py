@@ -89,10 +89,12 @@ class ProductWatch:
         from ..api import matmul
         from ..driver import run
         from ..operands import prepare
+        from ..outcome import CROWDED_BYTES
         from ..ways import choose_kernel, fast_lane_kc, fast_lane_terms
 
         name = self._dtype.name
-        small = plan.m * plan.n * plan.k <= fast_lane_terms(name) and plan.k <= fast_lane_kc(name)
+        limit = fast_lane_terms(name)[b.strides[0] % CROWDED_BYTES == 0]
+        small = plan.m * plan.n * plan.k <= limit and plan.k <= fast_lane_kc(name)
         if plan.path == "direct" and small and plan.threads == 1 and plan.kernel == choose_kernel(name, "direct")[0]:
             return lambda: matmul(a, b, out)
         prepared = prepare(a, b, None, 1, 0, out, False, False, None, None, "same_kind", "K")

@@ -34,7 +34,7 @@ _MC_FACTORS = (0.5, 0.67, 0.8, 1.25, 1.5, 2.0)  # of the model's: twice as much 
 _NT_FACTORS = (0.25, 0.5, 0.75, 1.5, 2.0, 3.0)  # of the model's: tiles are many, so that slow threads take fewer
 _NC_COLUMNS = (384, 768, 1536, 3072, 6144)  # below, packing A again costs 5 % (blocking.NC_MIN); the timed n end above
 _SHARES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1.0, 1.5)
-_CUBES = (64, 80, 96, 112, 128, 144, 160, 192)
+_CUBES = (16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 144, 160, 192)
 _VAST = 10**7  # rows: with so many, mc is what L2 allows
 
 
@@ -177,7 +177,7 @@ class _Search:
 
     def climb(self, what: str, seconds: float) -> Finding:
         """Raise a limit of the direct path while each step wins; else lower it while each step wins."""
-        terms, share = model_limits()
+        terms, share = model_limits(self.dtype)
         model: Value = terms if what == "direct_terms" else share
         ladder = [float(x) for x in _SHARES] if what == "direct_share" else [n**3 for n in _CUBES]
         rises = [x for x in ladder if x > float(model)]
