@@ -31,7 +31,7 @@ from .outcome import (
 )
 from .team import alone, join, take_number
 from .ukernel.bind import inlined
-from .ukernel.ndarray import address, ndim_of, open_matrix, open_stack, permuted, plain_ndim
+from .ukernel.ndarray import address, ndim_of, open_matrix, open_stack, permuted, plain_ndim, repeated
 
 __all__ = [
     "fast_lane", "run_batch_copied", "run_batch_direct", "run_batch_packed", "run_columns", "run_copied", "run_direct",
@@ -225,12 +225,16 @@ def stack_lane(
     copied = b.strides[2] != b.itemsize and b.shape[2] > 1
     if copied and not is_copied(m * n * k * kernel.chains, COPIED_ROWS, k, b.shape[2]):
         return DECLINED
+    a, b = repeated(a, items), repeated(b, items)
+    if beta == 0 and not copied and c.strides[2] == c.itemsize:
+        direct_items(kernel, alpha, a, b, c, conj)
+        return DONE
     spare = open_matrix(kernel, spare_object)
     for item in range(items):
-        b_item = b[min(item, b.shape[0] - 1)]
+        b_item = b[item]
         if copied:
-            b_item = copied_matrix(b_item, spare) if item < b.shape[0] else spare[:k, : b.shape[2]]
-        direct(kernel, "rows", kc_max, False, alpha, a[min(item, a.shape[0] - 1)], b_item, beta, c[item], conj)
+            b_item = copied_matrix(b_item, spare) if item == 0 or b.strides[0] != 0 else spare[:k, : b.shape[2]]
+        direct(kernel, "rows", kc_max, False, alpha, a[item], b_item, beta, c[item], conj)
     return DONE
 
 

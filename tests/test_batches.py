@@ -218,6 +218,48 @@ def test_ten_thousand_small_matrices_in_one_call_are_right_and_quick(dtype: str,
     assert took < 0.25, f"{took:.3f} s for 10^4 products of 3 x 3: a Python step for each takes about that"
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+@pytest.mark.parametrize(("m", "n", "k"), [(13, 33, 32), (32, 9, 31)])
+def test_batches_larger_than_a_cache_are_right_in_any_memory(dtype: str, m: int, n: int, k: int) -> None:
+    # from 12 MiB on items are asked for ahead, also past the end of the arrays
+    items = 14 * 2**20 // (np.dtype(dtype).itemsize * (m * k + k * n + m * n))
+    a, b = numbers(items, m, k, dtype=dtype), numbers(items, k, n, dtype=dtype, seed=1)
+    want = np.matmul(a, b)
+    lefts = {
+        "plain": a,
+        "backwards": np.ascontiguousarray(a[::-1, ::-1])[::-1, ::-1],
+        "transposed": np.ascontiguousarray(a.swapaxes(1, 2)).swapaxes(1, 2),
+        "gaps": np.repeat(np.repeat(a, 2, axis=0), 3, axis=1)[::2, ::3],
+    }
+    for name, left in lefts.items():
+        for threads in (1, 3):
+            expect_equal(blisgemm.gemm(left, b, threads=threads), want, case=(name, threads))
+    out = np.full((items, m + 1, n + 3), 77, dtype)
+    assert blisgemm.matmul(a, b, out=out[:, :m, :n]) is not None
+    expect_equal(out[:, :m, :n], want)
+    assert (out[:, m:] == 77).all() and (out[:, :, n:] == 77).all()
+    expect_equal(blisgemm.gemm(a, b[0]), np.matmul(a, b[0]))
+    expect_equal(blisgemm.gemm(a[0], b), np.matmul(a[0], b))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("items", [1, 2, 9, 60])
+def test_small_batches_are_right_in_any_memory(dtype: str, items: int) -> None:
+    for m, n, k in ((1, 1, 1), (2, 2, 2), (7, 5, 3), (8, 17, 9), (13, 1, 4), (1, 19, 6)):
+        a, b = numbers(items, m, k, dtype=dtype), numbers(items, k, n, dtype=dtype, seed=1)
+        lefts = (a, a[:1], a[0], np.ascontiguousarray(a[::-1])[::-1], np.repeat(a, 2, axis=2)[:, :, ::2])
+        rights = (b, b[:1], b[0], np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2), np.repeat(b, 2, axis=0)[::2])
+        for i, left in enumerate(lefts):
+            for j, right in enumerate(rights):
+                want = np.matmul(left, right)
+                expect_equal(blisgemm.matmul(left, right), want, case=(m, n, k, i, j))
+                for alpha, beta in ((-1, 0), (2, -1)):
+                    out = numbers(*want.shape, dtype=dtype, seed=2)
+                    expected = alpha * want + beta * out
+                    blisgemm.gemm(left, right, out, alpha=alpha, beta=beta, out=out)
+                    expect_equal(out, expected, case=(m, n, k, i, j, alpha))
+
+
 def test_a_transposed_batch_of_small_matrices_is_not_walked_in_python() -> None:
     a = numbers(100, 100, 3, 3).transpose(1, 0, 3, 2)
     b = numbers(3, 3)

@@ -35,7 +35,7 @@ from .emit import Access, emit_microkernel
 from .packer import emit_packer
 from .spec import KernelSpec
 from .sweep import emit_sweep
-from .vec import I64
+from .vec import I64, at
 
 __all__ = [
     "KernelType", "inlined", "microkernel", "microkernel_items", "microkernel_part", "pack_micro_panels", "sweep",
@@ -124,15 +124,21 @@ def microkernel_part(  # type: ignore[no-untyped-def]
 
 
 def microkernel_items(  # type: ignore[no-untyped-def]
-    kernel, m_cur, n_cur, kc_cur, alpha, a, b, c, conj, items
+    kernel, m_cur, n_cur, kc_cur, alpha, a, b, c, conj, first, items, ir, jr, group, turns, turn, steps
 ):
     """Compute ``c := alpha * a b`` for one micro-tile of each of ``items`` products of one shape.
 
-    Args: as ``microkernel``'s with access ``"rows"``; a, b and c have one more axis, the items, in front; alpha is
-        real, c has unit column stride, and kc_cur is the whole sum.
+    Args: as ``microkernel``'s with access ``"rows"``; a, b and c are whole batches, with one more axis in front; alpha
+        is real, c has unit column stride, kc_cur is the whole sum, and
+        first, items: the first of them and how many.
+        ir, jr: the tile's first row and column.
+        group, turns, turn, steps: every item asks ``turns`` times for bytes of a, b and c, of that ``group`` items
+            later, each time ``steps`` bytes further, beginning with time number ``turn``.
     """
-    for item in range(items):
-        reference.microkernel(kernel, m_cur, n_cur, kc_cur, alpha, a[item], b[item], 0, c[item], conj)
+    for item in range(first, first + items):
+        reference.microkernel(
+            kernel, m_cur, n_cur, kc_cur, alpha, a[item, ir:], b[item, :, jr:], 0, c[item, ir:, jr:], conj
+        )
 
 
 def sweep(kernel, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last):  # type: ignore[no-untyped-def]
@@ -229,7 +235,9 @@ def _lower_microkernel_part(context: Any, builder: Any, sig: Any, args: Any) -> 
 
 @type_callable(microkernel_items)
 def _type_microkernel_items(context: Any) -> Any:
-    def typer(kernel, m_cur, n_cur, kc_cur, alpha, a, b, c, conj, items):  # type: ignore[no-untyped-def]
+    def typer(  # type: ignore[no-untyped-def]
+        kernel, m_cur, n_cur, kc_cur, alpha, a, b, c, conj, first, items, ir, jr, group, turns, turn, steps
+    ):
         return types.void if isinstance(kernel, KernelType) else None
 
     return typer
@@ -237,20 +245,30 @@ def _type_microkernel_items(context: Any) -> Any:
 
 @lower_builtin(microkernel_items, types.VarArg(types.Any))
 def _lower_microkernel_items(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    kernel_t, _, _, _, alpha_t, a_t, b_t, c_t, _, _ = sig.args
-    _, m_cur, n_cur, kc_cur, alpha, a, b, c, conj, items = args
+    kernel_t, _, _, _, alpha_t, a_t, b_t, c_t, *_ = sig.args
+    _, m_cur, n_cur, kc_cur, alpha, a, b, c, conj, first, items, ir, jr, group, turns, turn, steps = args
     spec = kernel_t.spec
     function = emit_microkernel(builder.module, spec, Access.ITEMS)
-    a_data, (next_a, rs_a, cs_a) = _array(context, builder, a_t, a)
-    b_data, (next_b, rs_b, _) = _array(context, builder, b_t, b)
-    c_data, (next_c, rs_c, cs_c) = _array(context, builder, c_t, c)
+    (a_data, a_strides), (b_data, b_strides), (c_data, c_strides) = (
+        _array(context, builder, typ, value) for typ, value in ((a_t, a), (b_t, b), (c_t, c))
+    )
+    corners, ahead, steps = [], [], cgutils.unpack_tuple(builder, steps, 3)
+    for data, strides, row, column, step in (
+        (a_data, a_strides, ir, I64(0), steps[0]), (b_data, b_strides, I64(0), jr, steps[1]),
+        (c_data, c_strides, ir, jr, steps[2]),
+    ):  # fmt: skip
+        inside = builder.add(builder.mul(row, strides[1]), builder.mul(column, strides[2]))
+        corners.append(at(builder, data, builder.add(builder.mul(first, strides[0]), inside)))
+        part = builder.add(builder.mul(group, strides[0]), builder.mul(turn, step))
+        ahead.append(builder.sub(part, inside))
     zero = context.get_constant_generic(builder, alpha_t, 0)
     builder.call(
         function,
         [
-            *(_as_i64(builder, extent) for extent in (m_cur, n_cur, kc_cur)), a_data, rs_a, cs_a, b_data, rs_b,
-            c_data, rs_c, cs_c, _factors(context, builder, spec, (alpha_t, alpha), (alpha_t, zero)),
-            _as_i64(builder, conj), _as_i64(builder, items), next_a, next_b, next_c,
+            *(_as_i64(builder, extent) for extent in (m_cur, n_cur, kc_cur)), corners[0], *a_strides[1:], corners[1],
+            b_strides[1], corners[2], *c_strides[1:],
+            _factors(context, builder, spec, (alpha_t, alpha), (alpha_t, zero)), _as_i64(builder, conj), items,
+            a_strides[0], b_strides[0], c_strides[0], turns, *ahead, *steps,
         ],
     )  # fmt: skip
     return context.get_dummy_value()

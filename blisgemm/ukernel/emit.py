@@ -56,7 +56,7 @@ from .operand import (
     steps_of_columns,
 )
 from .spec import KernelSpec
-from .vec import I64, PTR, add_target, at, count_loop, keep_loads_here, load, store
+from .vec import I64, PTR, add_target, at, count_loop, keep_loads_here, load, prefetch_read, store
 
 __all__ = ["ARGUMENTS", "Access", "arguments", "emit_microkernel", "variants"]
 
@@ -66,7 +66,11 @@ ARGUMENTS = (
     "m_cur", "n_cur", "kc_cur", "a", "rs_a", "cs_a", "b", "rs_b", "c", "rs_c", "cs_c", "factors", "conj",
 )  # fmt: skip
 OF_PARTS = ("sums", "last")
-OF_ITEMS = ("items", "next_a", "next_b", "next_c")  # how many, and bytes from one to the next
+# How many, bytes from one to the next, and what is asked for ahead: ``turns`` times an item, from each matrix, first
+# ``ahead`` bytes from where the item begins, then ``step`` bytes further every time.
+OF_ITEMS = (
+    "items", "next_a", "next_b", "next_c", "turns", "ahead_a", "ahead_b", "ahead_c", "step_a", "step_b", "step_c",
+)  # fmt: skip
 _POINTERS = {"a", "b", "c", "factors", "sums"}
 
 ROWS_OF_B_AHEAD = 16  # see operand.WIDE_ROW
@@ -154,6 +158,33 @@ def _emit_variants(spec: KernelSpec, access: Access, b: ir.IRBuilder, args: dict
                 kernel.leave_unless_last(sums)
             kernel.store_or_share(kernel.form_tile(sums), masked=edge, scratch=scratch, shared=shared)
         below = rows
+
+
+def emit_ask_ahead(module: ir.Module) -> ir.Function:
+    """Return the LLVM function of (turns, a, b, c, a step for each) that prefetches the lines at three addresses.
+
+    It does so ``turns`` times, each time ``step`` bytes further. One loop serves all three, with as many turns for
+    every item, so that its end is foreseen.
+    """
+    name = "blisgemm_ask_ahead"
+    existing = module.globals.get(name)
+    if existing is not None:
+        return existing
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64, PTR, PTR, PTR, I64, I64, I64]), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    turns, *args = function.args
+
+    def turn(index: ir.Value, addresses: list[ir.Value]) -> list[ir.Value]:
+        for address in addresses:
+            prefetch_read(b, address)
+        return [at(b, here, step) for here, step in zip(addresses, args[3:], strict=True)]
+
+    count_loop(b, turns, args[:3], turn, "ahead")
+    b.ret_void()
+    return function
 
 
 class _Kernel(MicroTile):
@@ -302,11 +333,20 @@ class _Kernel(MicroTile):
 
         def item(index: ir.Value, addresses: list[ir.Value]) -> list[ir.Value]:
             self.args = {**args, **dict(zip("abc", addresses, strict=True))}
+            self.ask_for_items_ahead()
             self.store_products(self.form_tile(self.sum_over_p(masked=masked)), masked=masked)
             return [at(b, here, args[f"next_{name}"]) for name, here in zip("abc", addresses, strict=True)]
 
         count_loop(b, args["items"], [args[name] for name in "abc"], item, "items")
         b.ret_void()
+
+    def ask_for_items_ahead(self) -> None:
+        """Emit the call of ``emit_ask_ahead``'s function, where there is anything to ask for."""
+        b, args = self.b, self.args
+        with b.if_then(b.icmp_signed(">", args["turns"], I64(0))):
+            addresses = [at(b, args[name], args[f"ahead_{name}"]) for name in "abc"]
+            steps = [args[f"step_{name}"] for name in "abc"]
+            b.call(emit_ask_ahead(b.module), [args["turns"], *addresses, *steps])
 
     # ---- sums that stay in memory between calls ------------------------------------------------
 

@@ -27,6 +27,7 @@ from .vec import I1, I32, I64, PTR, at
 
 __all__ = [
     "PyObject", "address", "layout_is_as_expected", "ndim_of", "open_matrix", "open_stack", "permuted", "plain_ndim",
+    "repeated",
 ]  # fmt: skip
 
 _HEADER = object.__basicsize__
@@ -168,6 +169,29 @@ def permuted(typing_context, array, first, second, third):  # type: ignore[no-un
         return view._getvalue()
 
     return result(array, first, second, third), codegen
+
+
+@intrinsic
+def repeated(typing_context, array, items):  # type: ignore[no-untyped-def]
+    """View a 3-D array of one item as ``items`` of it, at a stride of zero; one of more items as it is."""
+    result = types.Array(array.dtype, 3, "A")
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given = context.make_array(signature.args[0])(context, builder, args[0])
+        shape, strides = (cgutils.unpack_tuple(builder, field, 3) for field in (given.shape, given.strides))
+        single = builder.icmp_signed("==", shape[0], I64(1))
+        view = context.make_array(result)(context, builder)
+        populate_array(
+            view,
+            data=given.data,
+            shape=[builder.select(single, args[1], shape[0]), *shape[1:]],
+            strides=[builder.select(single, I64(0), strides[0]), *strides[1:]],
+            itemsize=given.itemsize,
+            meminfo=None,
+        )
+        return view._getvalue()
+
+    return result(array, types.intp), codegen
 
 
 @intrinsic
