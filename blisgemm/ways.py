@@ -82,11 +82,18 @@ FEW = {"avx512": (2, 32, 32, 64), "avx2": (4, 12, 16, 16)}
 FEW_COMPLEX = {"avx2": (4, 4, 16, 16)}
 FEW_ELSEWHERE = (4, 12, 16, 16)
 
-# Rows up to which B's columns are transposed on the way to the fmas, once per micro-panel of A. Source: Zen 3, AVX2,
-# f32, 3000 x 3000 by columns, times NumPy's speed: 2 rows 2.8, 4 rows 2.4, 8 rows 1.2 (2026-11-30); 16 is our choice.
-COLUMN_ROWS = 16
+# Rows up to which B's columns are transposed on the way to the fmas, once per micro-panel of A, by vector set.
+# Source: Zen 3 VM, AVX2, busy, 2026-11-30, packed's time by this one's, B of 300, 1000 and 3000 square: f32 4 rows 1.36
+# 1.24 1.92, 6 rows 0.98 0.86 1.25, 8 rows 0.98 0.90 1.34, 12 rows 0.80 0.77 1.00, 16 rows 0.75 0.76 0.95; f64 1.22 1.40
+# 1.46, 0.86 0.93 1.10, 0.74 0.89 1.02, 0.65 0.79 1.01, 0.61 0.72 0.88; c64, c128 (300, 1000) 4 rows 1.4 to 1.6, 8 rows
+# 0.91 to 1.12. Elsewhere it was not measured: our choice.
+COLUMN_ROWS = {"avx2": 8}
+COLUMN_ROWS_ELSEWHERE = 16
 
-# Terms of a sum up to which micro-tiles go along the rows of C. Source: our choice; CONTRIBUTING has 16 terms.
+# Terms of a sum up to which micro-tiles go along the rows of C, while B's block fits in L2. Source: Zen 3 VM, AVX2,
+# busy, 2026-11-30, time down the columns by time along the rows, C of 2000 x 2000: f32 k = 16 32 48 64 80 96 128 2.5
+# 1.8 1.1 1.2 1.1 1.0 1.2, f64 16 24 32 48 64 1.8 1.1 1.3 0.95 1.1; 1000 x 1000: f32 1.04 1.02 1.2 1.0 - 1.1 0.97, f64
+# 0.97 to 1.1; 3000 x 3000: f32 k = 32 1.00, f64 k = 16 1.8.
 ROWS_FIRST_DEPTH = 64
 
 # Bytes of B from which on it passes by more rows than the fast lane takes (``LANE_ROWS``), where it was not measured:
@@ -215,7 +222,7 @@ def _way_within(
             "path: neither B's rows nor its columns have unit stride, so vectors of it must be packed"
         )
     if access == "columns":
-        if m <= COLUMN_ROWS:
+        if m <= COLUMN_ROWS.get(machine.isa.name, COLUMN_ROWS_ELSEWHERE):
             return Way("direct", "column"), (
                 f"path: {m} rows use each element of B {'once' if m <= column.mr else 'little'}; vectors of its "
                 "columns are transposed in registers"
@@ -247,7 +254,7 @@ def _way_within(
         # padding columns to whole tiles may cost more than the 3 to 7 % that the wide tile gains (catalog)
         padded_small, padded_wide = (-(-n // spec.nr) * spec.nr for spec in (small, wide))
         return Way("direct", "wide" if padded_wide <= 1.04 * padded_small else "direct"), why
-    if k <= ROWS_FIRST_DEPTH and b_block_bytes <= l2_bytes // 2:
+    if k <= ROWS_FIRST_DEPTH and b_block_bytes <= l2_bytes:
         why = f"path: sums of {k} terms are short, so C is walked along its rows, past a packed B"
         return Way("packed", "packed", rows_first=True), why
     why = f"path: m n k = {m * n * k:,} > {terms:,}, enough work to repay packing"
