@@ -43,8 +43,9 @@ __all__ = [
 #   alone: n = 96 112 120 128 144, f32 0.87 0.88 0.96 1.05 1.05, f64 1.00 0.90 0.98 1.28 1.02;
 #     n = 32 40 48 64 128, c64 0.79 0.99 1.12 1.25 1.78, c128 0.85 0.98 1.10 1.6 1.9.
 #   B's rows 2 and 4 KiB apart: n = 48 64 96 112, f32 0.66 0.88 1.1 1.1 and 0.86 1.1 1.4 1.5, f64 0.75 0.99 1.25 1.24
-#     and 0.91 1.45 1.5 1.5; n = 24 32 40, c64 0.75 0.96 1.1 and 0.85 1.2 1.4, c128 1.05 1.2 1.4 and 1.24 1.4 1.9.
-#   batches: n = 14 20 40 48 64 96, f32 0.65 and less up to 40, then 0.85 0.88 1.01, f64 0.9 and less up to 40, then
+#     and 0.91 1.45 1.5 1.5; n = 24 32 40, c64 2 and 8 KiB 0.75 0.96 1.1 and 0.85 1.2 1.4, c128 2 and 4 KiB 0.96 1.1 1.2
+#     and 1.05 1.2 1.4.
+#   batches: n = 14 20 40 48 64 96, f32 0.74 and less up to 40, then 0.85 0.88 1.01, f64 0.93 and less up to 40, then
 #     0.93 1.07 1.19, c64 0.62 1.02 1.26 1.4 1.5 1.5, c128 0.99 1.17 1.3 1.4 1.7 1.8.
 # AVX-512, Zen 4: direct won up to 128 (python -m blisgemm bench --shapes small), also with rows 2 KiB apart (n = 512,
 # see below); batches were not measured. Nor were other sets, but for SSE2 on Zen 3: at 128 direct loses 0 to 13 %, and
