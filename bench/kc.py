@@ -1,10 +1,10 @@
 """Sweep kc, the kernel's shape and its unrolling: what KC_MAX and the catalog's rows are chosen by.
 
 Usage: python bench/kc.py --dtype f32 [--shapes 12x32,8x48] [--kcs 192,256,384,512] [--sizes 500,2000]
-       [--unrolls 1,4] [--mc 480] [--nc 4080] [--arch haswell] [--no-numpy]
+       [--unrolls 1,4] [--mc 4080] [--nc 192] [--arch haswell] [--no-numpy]
 
 One thread. For each n, kernel and bound of kc one product with that bound: k is cut into blocks of equal
-length at most the bound, and mc is such that mc·kc stays what the blocking model chose, unless --mc says
+length at most the bound, and nc is such that nc·kc stays what the blocking model chose, unless --nc says
 another. All of them and np.matmul run in turn; GFLOP/s of the median time. The first line of a kernel is
 its rate on resident panels. Every variant is verified on small integers first, which must be exact.
 """
@@ -25,8 +25,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--unrolls", type=given.positive_list, help="k steps per turn, by commas; the kernel's own")
     parser.add_argument("--kcs", type=given.positive_list, default="128,192,256,320,384,512", help="by commas")
     parser.add_argument("--sizes", type=given.positive_list, default="500,1000,2000", help="n, by commas")
-    parser.add_argument("--mc", type=int, help="rows of the block of A, instead of the model's")
-    parser.add_argument("--nc", type=int, help="columns of the panel of B, instead of the model's")
+    parser.add_argument("--mc", type=int, help="rows of the panel of A, instead of the model's")
+    parser.add_argument("--nc", type=int, help="columns of the block of B, instead of the model's")
     parser.add_argument("--arch", help="as BLISGEMM_ARCH; NumPy's BLAS is held to the like: haswell, skx, sse2")
     parser.add_argument("--seconds", type=float, default=10.0, help="about how long per size and kernel (default 10)")
     parser.add_argument("--no-numpy", action="store_true", help="leave np.matmul out")
@@ -79,13 +79,13 @@ def main() -> None:
             calls = {}
             for kc_most in options.kcs:
                 kc = balanced(n, kc_most, KC_STEP)
-                mc_most = options.mc or max(kernel.mr, model.mc * model.kc // kc // kernel.mr * kernel.mr)
-                mc = balanced(n, mc_most, kernel.mr)
-                nc = (options.nc or model.nc) // kernel.nr * kernel.nr
+                nc_most = options.nc or max(kernel.nr, model.nc * model.kc // kc // kernel.nr * kernel.nr)
+                nc = balanced(n, nc_most, kernel.nr)
+                mc = (options.mc or model.mc) // kernel.mr * kernel.mr
                 plan = blisgemm.make_plan(
                     n, n, n, dtype, kernel=kernel, blocking=(mc, nc, kc), path="packed", threads=1
                 )
-                calls[f"kc {kc} mc {mc}"] = lambda plan=plan, a=a, b=b, c=c: blisgemm.gemm(a, b, out=c, plan=plan)
+                calls[f"kc {kc} nc {nc}"] = lambda plan=plan, a=a, b=b, c=c: blisgemm.gemm(a, b, out=c, plan=plan)
             if not options.no_numpy:
                 calls["numpy"] = lambda a=a, b=b, c=c: np.matmul(a, b, out=c)
             fill_exact(rng, a, b, k=n)
@@ -98,7 +98,7 @@ def main() -> None:
             work = Case("square", n, n, n).flops(dtype) / 1e9
             rates = "  ".join(f"{name}: {work / np.median(t):.1f}" for name, t in times.items())
             print(
-                f"n {n}  {kernel.name} unroll {kernel.unroll} (model kc {model.kc} mc {model.mc})  {rates}",
+                f"n {n}  {kernel.name} unroll {kernel.unroll} (model kc {model.kc} nc {model.nc})  {rates}",
                 flush=True,
             )
 

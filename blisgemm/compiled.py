@@ -58,8 +58,8 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
     if name == "run_sweep":
         return (k, i, i, i, *product, types.Array(real, 3, "C"), TEAM)
     if name == "run_batch_packed":
-        return (k, blocking, types.boolean, i, *product, blocks, blocks, TEAM)
-    return (k, blocking, types.boolean, *product, panels, panels, TEAM)
+        return (k, blocking, i, *product, blocks, blocks, TEAM)
+    return (k, blocking, *product, panels, panels, TEAM)
 
 
 @cache

@@ -37,8 +37,16 @@ def plan_operands(operands: Operands, threads: int) -> Plan:
     if operands.alpha == 0 and m and n and batch:
         k = 0  # A and B are not read
     swapped = _is_swapped(operands.target)
-    b = operands.a.swapaxes(-1, -2) if swapped else operands.b
-    return plan_for(m, n, k, kernel_dtype(operands.target.dtype), threads, _access(b), swapped, batch=batch)
+    a, b = operands.a, operands.b
+    if swapped:
+        a, b = b.swapaxes(-1, -2), a.swapaxes(-1, -2)
+    dtype = kernel_dtype(operands.target.dtype)
+    return plan_for(m, n, k, dtype, threads, _access(b), swapped, batch=batch, a_rows=_has_rows(a))
+
+
+def _has_rows(a: Array) -> bool:
+    """Whether A's rows are contiguous."""
+    return bool(a.strides[-1] == a.itemsize or a.shape[-1] == 1)
 
 
 def _access(b: Array) -> str:
@@ -72,6 +80,11 @@ def run(plan: Plan, operands: Operands) -> Array:
                 f"plan: expected a plan whose path fits these operands; got the {plan.path} path by {plan.access} of "
                 f"{'op(A) transposed' if swapped else 'op(B)'}, which don't have unit stride"
             )
+    if plan.half and not _has_rows(b.T if op & EXCHANGE else a):
+        raise BlisgemmValueError(
+            "plan: expected one that fits these operands; got one that reads A as it lies, but the rows of "
+            f"{'op(B) transposed' if swapped else 'op(A)'} are not contiguous"
+        )
     if plan.path in ("stream", "sweep") and plan.swapped != swapped:  # its buffer holds the sums of other rows
         raise BlisgemmValueError(
             f"plan: expected one for C {'by columns' if swapped else 'by rows'}; got one for C "
@@ -90,8 +103,8 @@ def run(plan: Plan, operands: Operands) -> Array:
 
 def planned(key: int, dtype: str, threads: int) -> Route:
     """Return what runs the product that a key of the fast lane tells of."""
-    m, n, k, access, op = read_key(key)
-    return route_of(plan_for(m, n, k, dtype, threads, access, bool(op & EXCHANGE)))
+    m, n, k, access, op, a_rows = read_key(key)
+    return route_of(plan_for(m, n, k, dtype, threads, access, bool(op & EXCHANGE), a_rows=a_rows))
 
 
 def _scale(c: Array, beta: Any) -> None:
@@ -205,8 +218,8 @@ def _entry(plan: Plan, of_stack: bool) -> tuple[str, tuple[Any, ...], tuple[tupl
         return name, (kernel, blocking.kc, plan.rows_first, ways), ()
     if plan.path in ("stream", "sweep"):
         return f"run_{plan.path}", (kernel, blocking.kc, plan.step, plan.jr_ways), (plan.sums_shape,)
-    head = (kernel, (blocking.mc, blocking.nc, blocking.kc, blocking.nt), plan.rows_first)
+    head = (kernel, (blocking.mc, blocking.nc, blocking.kc, blocking.mt))
     a_shape, b_shape = plan.packed_shapes
     if not of_stack:
-        return "run_packed", head, (a_shape, b_shape)
+        return "run_half" if plan.half else "run_packed", head, (a_shape, b_shape)
     return "run_batch_packed", (*head, plan.batch_ways), ((plan.batch_ways, *a_shape), (plan.batch_ways, *b_shape))

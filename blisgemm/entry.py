@@ -12,6 +12,7 @@ from numba import njit
 
 from .loops import direct, direct_items, five_loops, share, stream, sweep_rows
 from .outcome import (
+    A_ROWS,
     CONJ_BOTH,
     COPIED_ROWS,
     COPIED_SIZE,
@@ -35,7 +36,7 @@ from .ukernel.ndarray import address, ndim_of, open_matrix, open_stack, permuted
 
 __all__ = [
     "fast_lane", "run_batch_copied", "run_batch_direct", "run_batch_packed", "run_columns", "run_copied", "run_direct",
-    "run_packed", "run_stream", "run_sweep", "stack_lane",
+    "run_half", "run_packed", "run_stream", "run_sweep", "stack_lane",
 ]  # fmt: skip
 
 
@@ -175,7 +176,8 @@ def fast_lane(
         return PLAIN
     by_columns = b.strides[0] == b.itemsize or k == 1
     access = 3 if crowded else 0 if by_rows else 1 if by_columns else 2
-    return (key << 5) | turns | access
+    a_rows = A_ROWS if a.strides[1] == a.itemsize or k == 1 else 0
+    return (key << 6) | a_rows | turns | access
 
 
 @njit
@@ -294,11 +296,19 @@ def run_sweep(kernel, kc, step, parts, alpha, a_object, b_object, beta, c_object
 
 
 @njit(nogil=True)
-def run_packed(kernel, blocking, rows_first, alpha, a_object, b_object, beta, c_object, op, a_pack, b_pack, team):
+def run_packed(kernel, blocking, alpha, a_object, b_object, beta, c_object, op, a_pack, b_pack, team):
     """Run ``loops.five_loops`` on three checked arrays."""
     work = join(team)
     a, b, c = opened(kernel, a_object, b_object, c_object, op)
-    five_loops(kernel, blocking, rows_first, alpha, a, b, beta, c, conjugated(op), a_pack, b_pack, work)
+    five_loops(kernel, "packed", blocking, alpha, a, b, beta, c, conjugated(op), a_pack, b_pack, work)
+
+
+@njit(nogil=True)
+def run_half(kernel, blocking, alpha, a_object, b_object, beta, c_object, op, a_pack, b_pack, team):
+    """Run them likewise where A has unit column stride and is read as it lies; ``a_pack`` has no rows."""
+    work = join(team)
+    a, b, c = opened(kernel, a_object, b_object, c_object, op)
+    five_loops(kernel, "half", blocking, alpha, a, b, beta, c, conjugated(op), a_pack, b_pack, work)
 
 
 @njit(nogil=True)
@@ -348,7 +358,7 @@ def run_batch_copied(kernel, kc, parts, alpha, a_object, b_object, beta, c_objec
 
 @njit(nogil=True)
 def run_batch_packed(
-    kernel, blocking, rows_first, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, team
+    kernel, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, team
 ):  # fmt: skip
     """Run ``loops.five_loops`` on every item, one thread an item; ``a_pack``, ``b_pack`` have a row per part."""
     work = join(team)
@@ -358,7 +368,7 @@ def run_batch_packed(
     while t < parts:
         for item in range(items * t // parts, items * (t + 1) // parts):
             five_loops(
-                kernel, blocking, rows_first, alpha, a[item], b[item], beta, c[item], conj,
+                kernel, "packed", blocking, alpha, a[item], b[item], beta, c[item], conj,
                 a_pack[t], b_pack[t], alone(),
             )  # fmt: skip
         t = take_number(work)

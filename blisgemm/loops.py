@@ -6,30 +6,33 @@ allocates (``workspace``) or how many threads there are (``parallel``). Called b
 
 ::
 
-    jc   5th loop   columns of C and B in steps of nc
-    pc   4th loop     p in steps of kc              pack a panel of B (kc x nc)    -> L3
-    ic   3rd loop       rows of C and A in steps of mc   pack a block of A (mc x kc)  -> L2
-    jr   2nd loop         columns of the panel in steps of nr   one micro-panel of B  -> L1
-    ir   1st loop           rows of the block in steps of mr      one micro-tile of C -> registers
-    p    microkernel          C[mr x nr] += A[mr x kc] * B[kc x nr]
+    ic   5th loop   rows of C and A in steps of mc       a panel of A (mc x kc), packed or as it lies    -> L3
+    pc   4th loop     p in steps of kc
+    jc   3rd loop       columns of C and B in steps of nc    pack a block of B (kc x nc)                 -> L2
+    ir   2nd loop         rows of the panel in steps of mr      one micro-panel of A                     -> L1
+    jr   1st loop           columns of the block in steps of nr    one micro-panel of B, one micro-tile of C
+    p    microkernel          C[mr x nr] += A[mr x kc] * B[kc x nr]                                   -> registers
 
-So it is on one thread. Several pack many blocks of A at once, beside the panel of B, and divide what the 3rd loop
-does into tiles, of a block of A and nt columns of the panel; in each tile jr and ir go as above::
+It is the order of Goto and of BLIS as they have it for matrices by columns, with A and B exchanged: vectors lie along
+the rows of C here, so B is what vectors are loaded from. A block of it streams from L2 behind the fmas while the few
+rows of A, of which single elements are broadcast, stay near. C is walked along its rows, as memory and its prefetchers
+like it, and A need not be packed where its own rows are contiguous.
 
-    ia   3rd loop       rows of C and A in steps of ma   all threads pack B and ma rows of A, piece by piece
-    ic, jt                tiles of mc x nt of C            a thread takes the next one when it is free
+So it is on one thread. Several pack many blocks of B at once, beside the panel of A, and divide what the 3rd loop does
+into tiles, of a block of B and mt rows of the panel; in each tile ir and jr go as above::
 
-The levels are those of a tile that is narrow enough: with AVX-512 a micro-panel of B is larger than L1 and streams
-from L2, as the plan of a product says. The same compiled text serves one thread and several (``team``), and its
-``py_func`` runs as plain Python. kc steps are taken in order by everyone, so neither the number of threads nor who
-takes which tile can change a bit.
+    jb   3rd loop       columns of C and B in steps of nb   all threads pack A and nb columns of B, piece by piece
+    it, jc                tiles of mt x nc of C               a thread takes the next one when it is free
+
+The same compiled text serves one thread and several (``team``), and its ``py_func`` runs as plain Python. kc steps are
+taken in order by everyone, so neither the number of threads nor who takes which tile can change a bit.
 
 Source: Goto and van de Geijn, TOMS 34(3), 2008; Van Zee and van de Geijn, TOMS 41(3), 2015.
 """
 
 from .pack import pack_a, pack_b
 from .team import mark_done, take_number, wait_until_done
-from .ukernel.bind import inlined, microkernel, microkernel_items, microkernel_part, sweep
+from .ukernel.bind import inlined, microkernel, microkernel_items, microkernel_of, microkernel_part, sweep
 
 # Bytes of operands and results of a group of small products that are done together: a quarter of the smallest L1 here.
 # Zen 3, 10^4 items, times the speed of 16 KiB with both asking ahead: 1.05 (f32, f64, n = 8 to 32, geometric mean;
@@ -41,7 +44,7 @@ ITEMS_BYTES = 8 * 1024
 AHEAD_BYTES = 12 * 1024 * 1024
 LINE_BYTES = 64
 
-# Micro-panels in one piece of packing: four of B are read side by side (ukernel.packer).
+# Micro-panels in one piece of packing: four are read side by side (ukernel.packer).
 PIECE = 4
 
 __all__ = ["direct", "direct_items", "five_loops", "macrokernel", "share", "stream", "sweep_rows"]
@@ -61,84 +64,85 @@ def share(extent, step, part, parts):
 
 
 @inlined
-def macrokernel(kernel, rows_first, alpha, a_pack, b_pack, beta, c, kc_cur, conj):
-    """Multiply a packed block of A by (a part of) a packed panel of B into C.
+def macrokernel(kernel, access, alpha, a, a_pack, b_pack, beta, c, kc_cur, conj):
+    """Multiply (a part of) a panel of A by a packed block of B into C.
 
-    ``rows_first`` exchanges the two loops: C is walked along its rows, which pays where kc_cur is so small that
-    what is read and written of C outweighs the panels.
+    Args:
+        access: the literal ``"packed"`` (the panel's micro-panels are read) or ``"half"`` (the panel as it lies).
+        a, a_pack: the panel of A as it lies, and its micro-panels.
+        b_pack: the block of B.
+        Others: as ``microkernel`` takes them.
     """
     mc_cur, nc_cur = c.shape
-    outer_end, outer_step = (mc_cur, kernel.mr) if rows_first else (nc_cur, kernel.nr)
-    inner_end, inner_step = (nc_cur, kernel.nr) if rows_first else (mc_cur, kernel.mr)
-    for outer in range(0, outer_end, outer_step):  # 2nd loop: jr, a micro-panel of B stays in L1 ...
-        for inner in range(0, inner_end, inner_step):  # 1st loop: ir, ... while A's micro-panels stream from L2
-            ir, jr = (outer, inner) if rows_first else (inner, outer)
-            microkernel(
-                kernel, "packed", min(kernel.mr, mc_cur - ir), min(kernel.nr, nc_cur - jr), kc_cur,
-                alpha, a_pack[ir // kernel.mr], b_pack[jr // kernel.nr], beta, c[ir:, jr:], conj,
+    for ir in range(0, mc_cur, kernel.mr):  # 2nd loop: a micro-panel of A stays near L1 ...
+        for jr in range(0, nc_cur, kernel.nr):  # 1st loop: ... while B's stream from L2
+            microkernel_of(
+                kernel, access, min(kernel.mr, mc_cur - ir), min(kernel.nr, nc_cur - jr), kc_cur, alpha,
+                a, a_pack, ir, b_pack[jr // kernel.nr], beta, c[ir:, jr:], conj,
             )  # fmt: skip
 
 
 @inlined
-def pack_piece(kernel, piece, a_block, b_panel, a_pack, b_pack):
-    """Pack one piece, PIECE micro-panels, of a panel of B, or after those of B of a block of A."""
+def pack_piece(kernel, piece, a_panel, b_panel, a_pack, b_pack):
+    """Pack one piece, PIECE micro-panels, of some columns of B, or after those of B of a panel of A."""
     b_pieces = ceil_div(b_panel.shape[1], PIECE * kernel.nr)
     if piece < b_pieces:
         j0, j1 = piece * PIECE * kernel.nr, min(b_panel.shape[1], (piece + 1) * PIECE * kernel.nr)
         pack_b(kernel, b_panel[:, j0:j1], b_pack[j0 // kernel.nr :])
     else:
         i0 = (piece - b_pieces) * PIECE * kernel.mr
-        i1 = min(a_block.shape[0], i0 + PIECE * kernel.mr)
-        pack_a(kernel, a_block[i0:i1], a_pack[i0 // kernel.mr :])
+        i1 = min(a_panel.shape[0], i0 + PIECE * kernel.mr)
+        pack_a(kernel, a_panel[i0:i1], a_pack[i0 // kernel.mr :])
 
 
 @inlined
-def five_loops(kernel, blocking, rows_first, alpha, a, b, beta, c, conj, a_pack, b_pack, work):
+def five_loops(kernel, access, blocking, alpha, a, b, beta, c, conj, a_pack, b_pack, work):
     """Compute ``c := alpha * op(a) * op(b) + beta * c`` by packed blocks; op is conjugation or nothing.
 
     Every thread of a team runs this text, and does the pieces of packing and the tiles whose numbers it takes from
-    ``work``. One alone packs mc rows of A at a time and multiplies them by the whole panel of B. Several pack as many
-    rows as ``a_pack`` holds, all together, and then take tiles of mc x nt of C, each whoever is free: cores are never
-    equally fast, and with a fixed share each the slowest would set the pace.
+    ``work``. One alone packs nc columns of B at a time and multiplies the whole panel of A by them. Several pack as
+    many columns as ``b_pack`` holds, all together, and then take tiles of mt x nc of C, each whoever is free: cores are
+    never equally fast, and with a fixed share each the slowest would set the pace.
 
     Args:
         kernel: the KernelSpec.
-        blocking: (mc, nc, kc, nt), multiples of mr, of nr, any, and of nr.
-        rows_first: as ``macrokernel`` takes it.
+        access: the literal ``"packed"`` or, for an A of unit column stride, ``"half"``, which does not pack it.
+        blocking: (mc, nc, kc, mt), multiples of mr, of nr, any, and of mr.
         alpha, beta, conj: as ``microkernel`` takes them.
         a, b, c: m x k, k x n, m x n, any strides.
-        a_pack: (rows / mr, kc * mr * planes) reals, blocks of A: a multiple of mc rows, or all.
-        b_pack: (nc / nr, kc * nr * planes) reals, the panel of B; both start on a page (``workspace``).
+        a_pack: (mc / mr, kc * mr * planes) reals, the panel of A; no rows for ``half``.
+        b_pack: (columns / nr, kc * nr * planes) reals, blocks of B: a multiple of nc columns, or all; both start on a
+            page (``workspace``).
         work: of the team (``team``), nothing of it taken yet.
     """
     (m, k), n = a.shape, b.shape[1]
-    mc, nc, kc, nt = blocking
-    ma = a_pack.shape[0] * kernel.mr
+    mc, nc, kc, mt = blocking
+    nb = b_pack.shape[0] * kernel.nr
     first, number = 0, take_number(work)  # of the first piece of a step; of the one that this thread does next
-    for jc in range(0, n, nc):  # 5th loop: columns of C and B
-        nc_cur = min(nc, n - jc)
+    for ic in range(0, m, mc):  # 5th loop: rows of C and A
+        mc_cur = min(mc, m - ic)
         for pc in range(0, k, kc):  # 4th loop: the summed dimension, in order
             kc_cur = min(kc, k - pc)
             beta_pc = beta if pc == 0 else kernel.one  # later blocks add to what the first left
-            for ia in range(0, m, ma):  # 3rd loop: rows of C and A, packed together
-                ma_cur = min(ma, m - ia)
-                columns_left = nc_cur if ia == 0 else 0  # the panel of B is packed once
-                a_block, b_panel = a[ia : ia + ma_cur, pc : pc + kc_cur], b[pc : pc + kc_cur, jc : jc + columns_left]
-                pieces = ceil_div(ma_cur, PIECE * kernel.mr) + ceil_div(columns_left, PIECE * kernel.nr)
+            for jb in range(0, n, nb):  # 3rd loop: columns of C and B, packed together
+                nb_cur = min(nb, n - jb)
+                rows_left = mc_cur if jb == 0 and a_pack.shape[0] > 0 else 0  # the panel of A is packed once
+                a_panel, b_panel = a[ic : ic + rows_left, pc : pc + kc_cur], b[pc : pc + kc_cur, jb : jb + nb_cur]
+                pieces = ceil_div(rows_left, PIECE * kernel.mr) + ceil_div(nb_cur, PIECE * kernel.nr)
                 while number < first + pieces:
-                    pack_piece(kernel, number - first, a_block, b_panel, a_pack, b_pack)
+                    pack_piece(kernel, number - first, a_panel, b_panel, a_pack, b_pack)
                     mark_done(work)
                     number = take_number(work)
                 first += pieces
                 wait_until_done(work, first)
-                tile_rows, tiles = ceil_div(ma_cur, mc), ceil_div(ma_cur, mc) * ceil_div(nc_cur, nt)
+                tile_rows, tiles = ceil_div(mc_cur, mt), ceil_div(mc_cur, mt) * ceil_div(nb_cur, nc)
                 while number < first + tiles:
-                    ic, jt = (number - first) % tile_rows * mc, (number - first) // tile_rows * nt
-                    mc_cur, nt_cur = min(mc, ma_cur - ic), min(nt, nc_cur - jt)
-                    c_tile = c[ia + ic : ia + ic + mc_cur, jc + jt : jc + jt + nt_cur]
+                    it, jc = (number - first) % tile_rows * mt, (number - first) // tile_rows * nc
+                    i0, i1 = ic + it, ic + min(it + mt, mc_cur)
+                    j0, j1 = jb + jc, jb + min(jc + nc, nb_cur)
                     macrokernel(
-                        kernel, rows_first, alpha, a_pack[ic // kernel.mr :], b_pack[jt // kernel.nr :], beta_pc,
-                        c_tile, kc_cur, conj,
+                        kernel, access, alpha, a[i0:i1, pc : pc + kc_cur], a_pack[it // kernel.mr :],
+                        b_pack[jc // kernel.nr :], beta_pc, c[i0:i1, j0:j1], kc_cur, conj,
                     )  # fmt: skip
                     mark_done(work)
                     number = take_number(work)

@@ -6,11 +6,11 @@ Knows: the words. Does not know: Numba, which ``api`` must not import before the
 An answer above ``PLAIN`` is a key: everything about three checked operands that their plan depends on, in one
 integer (``read_key`` takes it apart)::
 
-    m, n, k of 19 bits each | EXCHANGE, TURN_B, TURN_A where ``op`` has them | access, 2 bits
+    m, n, k of 19 bits each | A_ROWS | EXCHANGE, TURN_B, TURN_A where ``op`` has them | access, 2 bits
 """
 
 __all__ = [
-    "ACCESSES", "CONJ_BOTH", "COPIED_ROWS", "COPIED_SIZE", "COPIED_WORK", "CROWDED_BYTES", "DECLINED", "DONE",
+    "ACCESSES", "A_ROWS", "CONJ_BOTH", "COPIED_ROWS", "COPIED_SIZE", "COPIED_WORK", "CROWDED_BYTES", "DECLINED", "DONE",
     "EXCHANGE", "EXTENT_BITS", "LANE_B_BYTES", "LANE_ROWS", "PLAIN", "SPARE_EXTENT", "TURN_A", "TURN_B", "VECTORS",
     "read_key",
 ]  # fmt: skip
@@ -24,6 +24,7 @@ CONJ_BOTH = 3
 TURN_A = 4  # A is transposed
 TURN_B = 8
 EXCHANGE = 16  # then C' = B' A' is computed in place of C = A B
+A_ROWS = 32  # of a key: what multiplies from the left has unit column stride
 VECTORS = 32  # 1-d operands are allowed: a row on the left, a column on the right
 
 # A few rows that meet more than so many bytes of B, times the rows, are left to the plan, which has better ways than
@@ -52,9 +53,9 @@ EXTENT_BITS = 19
 ACCESSES = ("rows", "columns", "general", "crowded")  # how B lies; the last: by rows that crowd few sets of L1
 
 
-def read_key(key: int) -> tuple[int, int, int, str, int]:
-    """Return (m, n, k, access, bits of ``op``) of a key."""
+def read_key(key: int) -> tuple[int, int, int, str, int, bool]:
+    """Return (m, n, k, access, bits of ``op``, whether A has unit column stride) of a key."""
     mask = (1 << EXTENT_BITS) - 1
-    extents = key >> 5
+    extents = key >> 6
     m, n, k = extents >> 2 * EXTENT_BITS, extents >> EXTENT_BITS & mask, extents & mask
-    return m, n, k, ACCESSES[key & 3], key & (TURN_A | TURN_B | EXCHANGE)
+    return m, n, k, ACCESSES[key & 3], key & (TURN_A | TURN_B | EXCHANGE), bool(key & A_ROWS)

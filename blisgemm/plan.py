@@ -21,7 +21,7 @@ from .outcome import CROWDED_BYTES
 from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
 from .ukernel import catalog
 from .ukernel.spec import SHORT_NAMES, KernelSpec, steps_of_sweep
-from .ways import Way, choose_kernel, choose_way, few_of, runnable, wants_swap
+from .ways import Way, choose_kernel, choose_way, few_of, reads_a_as_it_lies, runnable, wants_swap
 from .workspace import buffer_bytes
 
 if TYPE_CHECKING:  # loaded by the first plan, not by the import of the package, which never needs it
@@ -49,7 +49,8 @@ class Plan:
         batch: how many products of this shape; batch_ways: threads over them.
         access: how a direct kernel reads B: ``rows`` (unit column stride), ``columns`` (unit row stride) or ``copied``
             (a copy that has unit column stride; in a batch, of one item after the other).
-        rows_first: whether micro-tiles go along the rows of C rather than down its columns.
+        half: whether the packed path reads A as it lies and packs B only.
+        rows_first: whether the direct path goes along the rows of C rather than down its columns.
         step: values of p in one pass of the sweep or stream path over B's columns.
         swapped: whether C's transpose is computed, as op(B) transposed times op(A) transposed.
         reasons: why, in words.
@@ -69,6 +70,7 @@ class Plan:
     batch_ways: int = 1
     swapped: bool = False
     access: str = "rows"
+    half: bool = False
     rows_first: bool = False
     step: int = 0
     reasons: tuple[str, ...] = ()
@@ -104,15 +106,14 @@ class Plan:
 
     @cached_property
     def packed_shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Shapes, in reals, of the packed rows of A and of a packed panel of B, for one matrix of a batch."""
+        """Shapes, in reals, of the packed panel of A and of what is packed of B, for one matrix of a batch."""
         kernel, blocking = self.kernel, self.blocking
         if self.path != "packed" or kernel is None or blocking is None:
             return (0, 0), (0, 0)
         kc = min(blocking.kc, self.k) * kernel.planes
-        return (
-            (blocking.ma // kernel.mr, kc * kernel.mr),
-            (blocking.nc // kernel.nr, kc * kernel.nr),
-        )
+        rows = 0 if self.half else blocking.mc
+        columns = blocking.nb if self.ic_ways > 1 else blocking.nc
+        return (rows // kernel.mr, kc * kernel.mr), (columns // kernel.nr, kc * kernel.nr)
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
@@ -134,7 +135,7 @@ class Plan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes that the run borrows: packed rows of A and a panel of B (per thread of a batch), sums or a copy."""
+        """Bytes that the run borrows: a panel of A and blocks of B (per thread of a batch), sums or a copy."""
         if self.kernel is None:
             return 0
         if self.access == "copied":
@@ -150,7 +151,9 @@ class Plan:
         times = f"{self.batch} times " if self.batch != 1 else ""
         lines = [
             f"{times}({self.m} x {self.k}) * ({self.k} x {self.n}), {self.dtype}, on {self.machine.name}",
-            f"path      {self.path}" + (", computed as C' = B' * A' (transposed)" if self.swapped else ""),
+            f"path      {self.path}"
+            + (", A as it lies" if self.half else "")
+            + (", computed as C' = B' * A' (transposed)" if self.swapped else ""),
         ]
         if self.kernel is not None:
             spec = self.kernel
@@ -173,7 +176,7 @@ class Plan:
         shared = f" x {self.batch_ways} over the batch" if self.batch_ways > 1 else ""
         how = f"ic {self.ic_ways} x jr {self.jr_ways}{shared}"
         if self.path == "packed" and self.blocking is not None and self.ic_ways > 1:
-            how = f"each takes tiles of {self.blocking.mc} x {self.blocking.nt} of C as it gets free"
+            how = f"each takes tiles of {self.blocking.mt} x {self.blocking.nc} of C as it gets free"
         lines.append(f"threads   {self.threads}: {how}")
         if self.path in ("packed", "sweep", "stream") or self.access == "copied":
             lines.append(f"workspace {self.workspace_bytes / 1024:,.0f} KiB")
@@ -268,10 +271,10 @@ def _check_blocking(blocking: Any, kernel: KernelSpec) -> tuple[int, int, int]:
 
 def _check_tiles(blocking: Blocking, kernel: KernelSpec) -> None:
     """Raise unless the tiles that threads take begin where micro-panels do."""
-    nt, ma = blocking.nt, blocking.ma
-    if min(nt, ma) < 1 or nt % kernel.nr or ma % kernel.mr:
+    mt, nb = blocking.mt, blocking.nb
+    if min(mt, nb) < 1 or mt % kernel.mr or nb % kernel.nr:
         raise BlisgemmValueError(
-            f"blocking: expected nt a multiple of nr = {kernel.nr}, ma of mr = {kernel.mr}; got nt {nt}, ma {ma}"
+            f"blocking: expected mt a multiple of mr = {kernel.mr}, nb of nr = {kernel.nr}; got mt {mt}, nb {nb}"
         )
 
 
@@ -290,7 +293,7 @@ def _check_steps(blocking: Blocking, step: int, kernel: KernelSpec, path: str) -
 def plan_for(
     m: int, n: int, k: int, dtype: str, threads: int, access: str, swapped: bool = False,
     kernel: KernelSpec | None = None, blocking: tuple[int, int, int] | None = None, path: str | None = None,
-    batch: int = 1, tuning: Tuning | None = None,
+    batch: int = 1, tuning: Tuning | None = None, a_rows: bool = True,
 ) -> Plan:  # fmt: skip
     """Return the plan for checked arguments; cached.
 
@@ -301,6 +304,7 @@ def plan_for(
         swapped: see ``wants_swap``.
         batch: number of products of this shape.
         tuning: in place of what the user's tuning file says.
+        a_rows: whether A (B transposed, if swapped) has unit column stride.
     """
     from .tuning import in_force, tuned_blocking
 
@@ -345,23 +349,25 @@ def plan_for(
         ic_ways = min(alone, micro_tiles)
     elif path == "direct" and batch == 1:
         ic_ways, jr_ways = choose_ways(m, n, spec.mr, spec.nr, alone)
+    half = False
     if path == "packed":
         # tuned for products that keep all the threads they may use busy, and are not a batch's items
         tunable = batch_ways == 1 and m > spec.mr and alone == threads
-        chosen = choose_blocking(machine, spec, m, n, k, ic_ways)
-        if m <= chosen.mc:
-            chosen = _stream_b(machine, spec, chosen, k, ic_ways)
+        half = a_rows and batch == 1 and reads_a_as_it_lies(machine, n)
+        if half:
+            reasons.append("path: A's rows are contiguous, and so read as they lie; packing them gains nothing here")
+        chosen = choose_blocking(machine, spec, m, n, k, ic_ways, half=half)
         if ic_ways > 1:
             chosen = tiles_for(spec, chosen, m, n, ic_ways)
         if tunable:
-            chosen = tuned_blocking(tuning, machine, spec, chosen, m, n, threads)
+            chosen = tuned_blocking(tuning, machine, spec, chosen, m, n, threads, half=half)
         if blocking is not None:
             mc, nc, kc = blocking  # larger than the problem would only take memory
             mc, nc, kc = min(mc, -(-m // spec.mr) * spec.mr), min(nc, -(-n // spec.nr) * spec.nr), min(kc, k)
             sizes = footprints(machine, spec, mc, nc, kc, ic_ways)
             chosen = Blocking(mc=mc, nc=nc, kc=kc, footprints=sizes, reasons=("blocking: as asked for",))
             if ic_ways > 1:
-                chosen = pack_together(spec, chosen, m)
+                chosen = pack_together(spec, chosen, n)
     else:
         kc = blocking[2] if blocking is not None else kc_for(dtype, k)
         nc, why_nc = _waiting_columns(machine, spec, path, m, n, jr_ways)
@@ -371,7 +377,7 @@ def plan_for(
     return replace(
         plan, path=path, kernel=spec, blocking=chosen, ic_ways=ic_ways, jr_ways=jr_ways, batch_ways=batch_ways,
         access="copied" if way.copied else "columns" if access == "columns" else "rows", rows_first=way.rows_first,
-        step=step,
+        half=half, step=step,
         reasons=tuple(reasons),
     )  # fmt: skip
 
@@ -391,20 +397,3 @@ def _waiting_columns(
     columns = math.ceil(math.ceil(n / width) / ways)  # in widths, of the widest share of a thread
     nc = math.ceil(columns / math.ceil(columns / most)) * width
     return nc, (f"nc: the waiting sums of {nc} columns take up to half of L{cache.level}",)
-
-
-def _stream_b(machine: Machine, spec: KernelSpec, chosen: Blocking, k: int, threads: int) -> Blocking:
-    """Narrow the panel of B where only one block of A meets it: it passes once, so a part of L2 will do.
-
-    Half of L2 where a single micro-panel of A meets it; twice L2 where more do, since A is packed again for every panel
-    (32 rows of 2000 x 2000 in f32 on Zen 3, GFLOP/s with nc = 128, 256, 512, 2000: 36.0 38.3 38.4 37.8; 2026-11-30).
-    """
-    column_bytes = min(chosen.kc, k) * spec.itemsize
-    l2_bytes = machine.l2.size_bytes // machine.l2.cores
-    room, share = (l2_bytes // 2, "half of") if chosen.mc <= spec.mr else (2 * l2_bytes, "twice")
-    nc = max(spec.nr, room // column_bytes // spec.nr * spec.nr) * threads
-    if nc >= chosen.nc:
-        return chosen
-    l2 = "L2" if threads == 1 else f"the L2 of {threads} cores"
-    reason = f"nc: {nc}, since one block of A uses the panel of B once: {share} {l2} holds it"
-    return replace(chosen, nc=nc, nt=nc, reasons=(*chosen.reasons, reason))

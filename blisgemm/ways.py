@@ -32,6 +32,7 @@ __all__ = [
     "fast_lane_terms",
     "few_of",
     "model_limits",
+    "reads_a_as_it_lies",
     "runnable",
     "wants_swap",
 ]
@@ -76,10 +77,10 @@ TILE_GAIN = 1.05
 # columns direct 52, packed 53. Emerald Rapids, AVX-512, f32 (and f64): sweep 4 rows of 3000 x 3000 19 (8), stream
 # 32 (10); stream in steps of 16 and 32 16 rows 79 86 (39 43) against 67 (32) packed, 32 rows 97 106 (44 47) against
 # 92 (44), 64 rows 112 119 (42 43) against 112 (55); direct 32 columns 142 (42) against 91 (38) packed, 64 columns
-# 140 (60) against 123 (56). Complex on Zen 3, times MKL's speed, sweep stream packed, 1000 x 1000: c64 4 rows 0.95
-# 1.01 0.85, 5 rows 0.94 0.82 1.02, 8 rows - 0.73 0.96, 16 rows - 0.57 0.89; c128 1.44 1.34 1.01, 1.28 1.17 1.10, - 0.97
-# 0.98, - 0.77 1.02: no stream.
-FEW = {"avx512": (2, 32, 32, 64), "avx2": (4, 12, 16, 16)}
+# 140 against 159 with A as it lies. Complex on Zen 3, times MKL's speed, sweep stream packed, 1000 x 1000: c64 4 rows
+# 0.95 1.01 0.85, 5 rows 0.94 0.82 1.02, 8 rows - 0.73 0.96, 16 rows - 0.57 0.89; c128 1.44 1.34 1.01, 1.28 1.17 1.10,
+# - 0.97 0.98, - 0.77 1.02: no stream.
+FEW = {"avx512": (2, 32, 32, 32), "avx2": (4, 12, 16, 16)}
 FEW_COMPLEX = {"avx2": (4, 4, 16, 16)}
 FEW_ELSEWHERE = (4, 12, 16, 16)
 
@@ -91,11 +92,11 @@ FEW_ELSEWHERE = (4, 12, 16, 16)
 COLUMN_ROWS = {"avx2": 8}
 COLUMN_ROWS_ELSEWHERE = 16
 
-# Terms of a sum up to which micro-tiles go along the rows of C, while B's block fits in L2. Source: Zen 3 VM, AVX2,
-# busy, 2026-11-30, time down the columns by time along the rows, C of 2000 x 2000: f32 k = 16 32 48 64 80 96 128 2.5
-# 1.8 1.1 1.2 1.1 1.0 1.2, f64 16 24 32 48 64 1.8 1.1 1.3 0.95 1.1; 1000 x 1000: f32 1.04 1.02 1.2 1.0 - 1.1 0.97, f64
-# 0.97 to 1.1; 3000 x 3000: f32 k = 32 1.00, f64 k = 16 1.8.
-ROWS_FIRST_DEPTH = 64
+# Columns of C up to which the packed path reads an A of contiguous rows as it lies, by vector set; others pack it.
+# Source, 2026-11-30, GFLOP/s packed and as it lies: Emerald Rapids, f32 n = 512, 1000, 2000 145 155 153 and 149 161
+# 156, f64 68 76 76 and 72 79 80, c64 n = 500 151 and 159, f32 3000 x 64 x 3000 96 and 159, 64 x 64 x 8192 82 and 103;
+# Zen 3 (AVX2) f32 level, f64 n = 1000, 2000 40 44 and 39 40.
+UNPACKED_A_COLUMNS = {"avx512": 2**63 - 1}
 
 # Bytes of B from which on it passes by more rows than the fast lane takes (``LANE_ROWS``), where it was not measured:
 # what fits near L1 is read as well strip by strip. Source: our choice. On AVX2 it is LANE_B_BYTES a row for them too:
@@ -255,13 +256,15 @@ def _way_within(
         # padding columns to whole tiles may cost more than the 3 to 7 % that the wide tile gains (catalog)
         padded_small, padded_wide = (-(-n // spec.nr) * spec.nr for spec in (small, wide))
         return Way("direct", "wide" if padded_wide <= 1.04 * padded_small else "direct"), why
-    if k <= ROWS_FIRST_DEPTH and b_block_bytes <= l2_bytes:
-        why = f"path: sums of {k} terms are short, so C is walked along its rows, past a packed B"
-        return Way("packed", "packed", rows_first=True), why
     why = f"path: m n k = {m * n * k:,} > {terms:,}, enough work to repay packing"
     if room:
         why += f", and B's {b_bytes // 1024:,} KiB exceed the {room // 1024:,} KiB of L2 that it could use as it lies"
     return Way("packed", "packed"), why
+
+
+def reads_a_as_it_lies(machine: Machine, n: int) -> bool:
+    """Whether the packed path packs B only, where A's rows are contiguous."""
+    return n <= UNPACKED_A_COLUMNS.get(machine.isa.name, 0)
 
 
 def few_of(machine: Machine, dtype: str) -> tuple[int, int, int, int]:

@@ -2,7 +2,7 @@
 
 Knows: bytes. Does not know: blocks or dtypes' meaning. Called by ``driver``.
 
-A call borrows one piece that holds its packed rows of A and its panel of B (a pair per thread of a batch), and gives
+A call borrows one piece that holds its packed panel of A and its blocks of B (a pair per thread of a batch), and gives
 it back. Calls on several Python threads borrow different pieces. What is kept is bounded by
 ``KEPT_BYTES``; ``free_workspace`` drops it.
 """

@@ -57,9 +57,11 @@ def kernels_tried(dtype: str) -> list[KernelSpec]:
     return found
 
 
-# What runs a product, as the tests tell them apart: "columns" is the direct path where B has unit row stride.
-WAYS = ("direct", "columns", "sweep", "stream", "packed")
-_ROLES = {"columns": "column", "sweep": "row", "stream": "direct"}
+# What runs a product, as the tests tell them apart: "columns" is the direct path where B has unit row stride, "half"
+# the packed one that reads A as it lies.
+WAYS = ("direct", "columns", "sweep", "stream", "packed", "half")
+PATHS_OF_WAYS = {"columns": "direct", "half": "packed"}
+_ROLES = {"columns": "column", "sweep": "row", "stream": "direct", "half": "packed"}
 
 
 def paths_of(spec: KernelSpec) -> tuple[str, ...]:
@@ -96,7 +98,10 @@ def chosen_kernel(dtype: str) -> KernelSpec:
 
 # Dtypes whose ways are tried on several threads: a real and a complex one, as all share their text. The sweep is for
 # all: large products choose it.
-_PARALLEL = {"columns": ("float32", "complex64"), "stream": ("float64", "complex64"), "sweep": DTYPES}
+_PARALLEL = {
+    "columns": ("float32", "complex64"), "stream": ("float64", "complex64"), "sweep": DTYPES,
+    "half": ("float32", "complex128"),
+}  # fmt: skip
 
 
 def kernel_paths() -> list[tuple[KernelSpec, str, int]]:
@@ -132,6 +137,7 @@ def tiny_kc(spec: KernelSpec, way: str) -> int:
         "sweep": steps_of_sweep(spec) + 3,  # rows side by side, then row by row
         "stream": 5,  # in parts of two
         "packed": max(3, spec.unroll + 1),
+        "half": max(3, spec.unroll + 1),
     }[way]
 
 
@@ -144,6 +150,8 @@ def suited(way: str, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """Return op(a) and op(b) laid out for a way, whether C or C's transpose will be computed."""
     if way == "packed":
         return a, b
+    if way == "half":
+        return _c(a), np.asfortranarray(b)
     return (np.ascontiguousarray(a), np.asfortranarray(b)) if way == "columns" else (np.asfortranarray(a), _c(b))
 
 
@@ -153,8 +161,9 @@ def tiny_plan(
     """Return a plan for op(a) times op(b) whose blocks are so small that a few dozen elements turn every loop.
 
     mc and nc are two micro-tiles, or five, of which four are packed side by side (the sweep's nc two vectors), kc is
-    ``tiny_kc``; micro-tiles go down the columns of C or along its rows. No small product is worth two threads, so they
-    are put into the plan: ways 2 x 1 or 1 x 2, and 2 x 2, or tiles that each takes as it gets free.
+    ``tiny_kc``; micro-tiles of the direct path go down the columns of C or along its rows. No small product is worth
+    two threads, so they are put into the plan: ways 2 x 1 or 1 x 2, and 2 x 2, or tiles that each takes as it gets
+    free.
 
     Args:
         a, b: op(a) and op(b) as they lie, ``suited``; out: where the result goes, C order if ``None``.
@@ -167,18 +176,18 @@ def tiny_plan(
     rows, columns, read = (n, m, a.T) if swapped else (m, n, b)
     tiles = 5 if (m + n + k) % 2 else 2
     blocking = (tiles * spec.mr, tiles * spec.nr, kc or tiny_kc(spec, way))
-    path = "direct" if way == "columns" else way
+    path = PATHS_OF_WAYS.get(way, way)
     plan = blisgemm.make_plan(rows, columns, k, spec.acc_dtype, kernel=spec, blocking=blocking, path=path, threads=1)
     plan = replace(plan, m=m, n=n, swapped=swapped)
-    if plan.path not in WAYS:
+    if plan.path != path:
         return plan  # nothing is read, or there is nothing to do
     if plan.path == "direct":
         plan = replace(plan, access=lies_by(read))
     if plan.path == "packed":
         blocks = plan.blocking
         if threads > 1:
-            blocks = replace(blocks, nt=spec.nr, ma=2 * blocks.mc)
-        plan = replace(plan, rows_first=(m + k) % 2 == 0, ic_ways=threads, blocking=blocks)
+            blocks = replace(blocks, mt=spec.mr, nb=2 * blocks.nc)
+        plan = replace(plan, half=way == "half", ic_ways=threads, blocking=blocks)
     elif plan.path == "direct":
         ways = {1: (1, 1), 2: (2, 1) if (m + n) % 2 else (1, 2), 3: (1, 3), 4: (2, 2)}[threads]
         plan = replace(plan, rows_first=(m + k) % 2 == 0, ic_ways=ways[0], jr_ways=ways[1])
@@ -459,7 +468,7 @@ def first_wrong(got: np.ndarray, want: np.ndarray, equal: np.ndarray, plan: Any)
             i, j = j, i
         jc, ic = j // blocking.nc * blocking.nc, i // blocking.mc * blocking.mc
         jr, ir = (j - jc) // kernel.nr * kernel.nr, (i - ic) // kernel.mr * kernel.mr
-        text += f", in (jc, ic, jr, ir) = ({jc}, {ic}, {jr}, {ir})"
+        text += f", in (ic, jc, ir, jr) = ({ic}, {jc}, {ir}, {jr})"
     return text
 
 

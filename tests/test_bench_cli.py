@@ -407,8 +407,8 @@ def test_the_surface_over_blocks_marks_the_models_choice(tmp_path: Path) -> None
     from blisgemm.bench.plots import draw_blocks
 
     surface = measure_surface(Case("shape", 40, 40, 40), "float32", 0.0)
-    assert surface.model_kc in surface.kcs and surface.model_mc in surface.mcs
-    assert len(surface.gflops) == len(surface.mcs) and len(surface.gflops[0]) == len(surface.kcs)
+    assert surface.model_kc in surface.kcs and surface.model_nc in surface.ncs
+    assert len(surface.gflops) == len(surface.ncs) and len(surface.gflops[0]) == len(surface.kcs)
     [path] = draw_blocks(tmp_path / "b.png", [surface])
     assert path.read_bytes().startswith(b"\x89PNG")
 

@@ -18,6 +18,7 @@ from support import (
     DTYPES,
     INPUT_LAYOUTS,
     OUTPUT_LAYOUTS,
+    PATHS_OF_WAYS,
     ROW_LAYOUTS,
     TRANS,
     WAYS,
@@ -66,13 +67,15 @@ def factors(spec: KernelSpec, values: tuple[complex, ...]) -> tuple[complex, ...
 
 
 def fit(rng: np.random.Generator, way: str, choice: dict[str, Any]) -> None:
-    """Give B (or A, where C is computed transposed) the unit stride that a way without packing needs."""
+    """Give B (or A, where C is computed transposed) the unit stride that a way needs which doesn't pack it."""
     if way == "packed":
         return
     m, n = choice["m"], choice["n"]
     of_c = choice["c"] if choice["out"] == "c" else choice["out"]
     swapped = m > 1 and (n == 1 or of_c in ("F", "columns_F"))
     name = "a" if swapped else "b"
+    if way == "half":  # what multiplies from the left, likewise
+        name = "b" if swapped else "a"
     transposed = choice[f"trans_{name}"] in ("T", "C")
     by_rows = (way == "columns") == (swapped != transposed)  # each of the three turns rows into columns
     choice[name] = str(rng.choice(ROW_LAYOUTS if by_rows else COLUMN_LAYOUTS))
@@ -168,8 +171,9 @@ def test_all_shapes_up_to_7x9x5_are_exact_with_a_2x2_kernel(way: str) -> None:
         got = blisgemm.gemm(a, b, c, alpha=-2, beta=3, plan=plan)
         expect_equal(got, exact_gemm(a, b, c, -2, 3), plan, (m, n, k))
     assert plan.kernel == TINY, "the forced kernel must be the one that ran"
-    assert (plan.path, plan.access) == (("direct", "columns") if way == "columns" else (way, "rows"))
-    at_least = {"packed": 2, "sweep": 1, "stream": 1}.get(way, 0)
+    assert plan.path == PATHS_OF_WAYS.get(way, way)
+    assert (plan.half, plan.access) == (way == "half", "columns" if way == "columns" else "rows")
+    at_least = {"packed": 2, "half": 2, "sweep": 1, "stream": 1}.get(way, 0)
     assert max(min(turn) for turn in turns) >= at_least, f"7 x 9 x 5 was to turn every loop more than once: {turns}"
 
 

@@ -110,7 +110,7 @@ def child(dtype: str) -> None:
             if way != "packed":
                 swapped = m > 1 and (n == 1 or layouts[2] in COLUMNS)
                 by_rows = (way == "columns") == swapped
-                layouts[0 if swapped else 1] = str(rng.choice(ROWS if by_rows else COLUMNS))
+                layouts[int(swapped == (way == "half"))] = str(rng.choice(ROWS if by_rows else COLUMNS))
             for side in ("behind", "before"):
                 alpha, beta = (1, 0) if turn % 2 else (2, -1)
                 print(

@@ -55,13 +55,25 @@ def test_a_times_identity_and_identity_times_b_are_exact(case: tuple[KernelSpec,
             expect_equal(blisgemm.gemm(a, b, alpha=scalar(-2), plan=plan), -2 * want, plan, f"-2 {name}")
 
 
-WORDS = ("microkernel, packed", "microkernel, rows", "microkernel, columns", "microkernel_part", "sweep")
-PACKED, ROWS, COLUMNS, PARTS, SWEEP = range(5)
+WORDS = (
+    "microkernel, packed",
+    "microkernel, rows",
+    "microkernel, columns",
+    "microkernel_part",
+    "sweep",
+    "microkernel, half",
+)
+PACKED, ROWS, COLUMNS, PARTS, SWEEP, HALF = range(6)
 
 
 @njit
 def packed_word(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj, sums):  # type: ignore[no-untyped-def]
     microkernel(kernel, "packed", m, n, k, alpha, a_pack, b_pack, beta, c, conj)
+
+
+@njit
+def half_word(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj, sums):  # type: ignore[no-untyped-def]
+    microkernel(kernel, "half", m, n, k, alpha, a, b_pack, beta, c, conj)
 
 
 @njit
@@ -93,7 +105,7 @@ def sweep_word(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj
 # The words of each way; a kernel is tried with the words of its own ways only, since each takes a second to compile.
 WORDS_OF = {
     "packed": (packed_word, PACKED), "direct": (rows_word, ROWS), "columns": (columns_word, COLUMNS),
-    "stream": (parts_word, PARTS), "sweep": (sweep_word, SWEEP),
+    "stream": (parts_word, PARTS), "sweep": (sweep_word, SWEEP), "half": (half_word, HALF),
 }  # fmt: skip
 
 
@@ -165,6 +177,8 @@ def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
                 continue  # rows of B are read as they lie, and need unit column stride
             if word == COLUMNS and b.strides[0] != b.itemsize:
                 continue
+            if word == HALF and a.strides[1] != a.itemsize:
+                continue
             alpha, beta = scalar((1, 2, -1)[turn % 3]), scalar((0, 1, 3)[turn // 3 % 3])
             conj = int(rng.integers(0, 4)) if spec.complex else 0
             if spec.complex and turn % 5 == 0:
@@ -176,7 +190,8 @@ def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
             sums = aligned(rows * max(spec.sums, spec.nr * spec.chains), real)
             sums[:] = 0
             run[word](spec, word, m, n, k, alpha, a, b, *panels, beta, c, conj, sums)
-            source_a, source_b = panels if word == PACKED else (a, b)
+            source_a = panels[0] if word == PACKED else a
+            source_b = panels[1] if word in (PACKED, HALF) else b
             reference.microkernel(spec, m, n, k, alpha, source_a, source_b, beta, want, conj)
             expect_equal(c, want, case=f"{told} {WORDS[word]}: alpha {alpha} beta {beta} conj {conj}")
             assert surroundings(c) == around, f"{told} {WORDS[word]}: a gap of c was written"

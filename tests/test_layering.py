@@ -23,6 +23,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("bench.plots",),
     ("bench.tables", "bench.trial"),
     ("bench.results", "bench.blocks"),
+    ("bench.parts",),
     ("bench.peak", "bench.operands", "bench.peers.__init__"),
     ("bench.peers.numpy_matmul", "bench.peers.torch_mm", "bench.peers.mkl_cblas", "bench.peers.openblas_cblas"),
     ("bench.peers.cblas", "bench.peers.cython_blis"),

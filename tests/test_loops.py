@@ -35,19 +35,23 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def multiply(
-    kernel: KernelSpec, a: np.ndarray, b: np.ndarray, blocking: tuple[int, int, int, int], ma: int, members: int,
-    rows_first: bool = False,
+    kernel: KernelSpec, access: str, a: np.ndarray, b: np.ndarray, blocking: tuple[int, int, int, int], nb: int,
+    members: int,
 ) -> np.ndarray:  # fmt: skip
-    """Return a times b by the five loops, run by a team's members one after another; ``ma``: rows packed together."""
-    _, nc, kc, _ = blocking
+    """Return a times b by the five loops, run by a team's members one after another; ``nb``: columns packed together.
+
+    What is not to be read is NaN: the buffers, C, and for ``half`` the whole of A's packed panel isn't there.
+    """
+    mc, _, kc, _ = blocking
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
     reals = a.real.dtype
-    a_pack = np.full((ma // kernel.mr, kc * kernel.mr * kernel.planes), np.nan, reals)
-    b_pack = np.full((nc // kernel.nr, kc * kernel.nr * kernel.planes), np.nan, reals)
+    rows = mc if access == "packed" else 0
+    a_pack = np.full((rows // kernel.mr, kc * kernel.mr * kernel.planes), np.nan, reals)
+    b_pack = np.full((nb // kernel.nr, kc * kernel.nr * kernel.planes), np.nan, reals)
     one, zero = kernel.one, kernel.zero
     work = np.zeros(2, np.intp)
     for _ in range(members):
-        loops.five_loops(kernel, blocking, rows_first, one, a, b, zero, c, 0, a_pack, b_pack, work)
+        loops.five_loops(kernel, access, blocking, one, a, b, zero, c, 0, a_pack, b_pack, work)
         zero = one  # a late member that did something would do harm
     return c
 
@@ -56,13 +60,13 @@ def multiply(
 @given(st.data())
 def test_tiles_of_any_blocking_give_the_product_and_late_members_do_nothing(data: st.DataObject) -> None:
     pick: Any = lambda most, name: data.draw(st.integers(1, most), name)  # noqa: E731
-    kernel = data.draw(st.sampled_from(KERNELS), "kernel")
+    kernel, access = data.draw(st.sampled_from(KERNELS), "kernel"), data.draw(st.sampled_from(("packed", "half")))
     m, n, k = pick(5 * kernel.mr, "m"), pick(5 * kernel.nr, "n"), pick(9, "k")
-    mc, nc = pick(3, "mc") * kernel.mr, pick(4, "nc") * kernel.nr
-    ma, nt = pick(3, "ma") * mc, pick(nc // kernel.nr, "nt") * kernel.nr
+    mc, nc = pick(6, "mc") * kernel.mr, pick(3, "nc") * kernel.nr
+    mt, nb = pick(mc // kernel.mr, "mt") * kernel.mr, pick(3, "nb") * nc
     rng = np.random.default_rng(m + n + k)
     a, b = draw(rng, (m, k), kernel.acc_dtype), draw(rng, (k, n), kernel.acc_dtype)
-    got = multiply(kernel, a, b, (mc, nc, pick(9, "kc"), nt), ma, pick(3, "members"), data.draw(st.booleans()))
+    got = multiply(kernel, access, a, b, (mc, nc, pick(9, "kc"), mt), nb, pick(3, "members"))
     assert (got == a @ b).all()
 
 
@@ -87,33 +91,35 @@ def in_plain_threads(monkeypatch: pytest.MonkeyPatch, count: int, member: Callab
             done.result(timeout=60)
 
 
+@pytest.mark.parametrize("access", ["packed", "half"])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_each_element_of_c_meets_each_kc_block_once_and_in_order(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_element_of_c_meets_each_kc_block_once_and_in_order(
+    threads: int, access: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kernel = KERNELS[0]
     m, n, k, kc = 7 * kernel.mr + 1, 6 * kernel.nr + 1, 10, 4
     met = np.zeros((m, n), int)
-    packed: list[tuple[int, ...]] = []
+    packed: list[tuple[str, int]] = []
 
     def macrokernel(
-        kernel: Any, rows_first: Any, alpha: Any, a: Any, b: Any, beta: Any, c: Any, kc: int, conj: Any
+        kernel: Any, access: str, alpha: Any, a: Any, a_pack: Any, b: Any, beta: Any, c: Any, kc: int, conj: Any
     ) -> None:
+        assert a.shape == (c.shape[0], kc)
         assert (c == c.flat[0]).all(), "one tile has met more blocks than another before"
         assert (beta == 0) == (c.flat[0] == 0)
         c += 1
         time.sleep(0)
 
     monkeypatch.setattr(loops, "macrokernel", macrokernel)
-    monkeypatch.setattr(loops, "pack_a", lambda kernel, block, out: packed.append(("a", *block.shape)))
-    monkeypatch.setattr(loops, "pack_b", lambda kernel, block, out: packed.append(("b", *block.shape)))
-    blocking = (2 * kernel.mr, 3 * kernel.nr, kc, 2 * kernel.nr)
+    monkeypatch.setattr(loops, "pack_a", lambda kernel, panel, out: packed.append(("a", panel.size)))
+    monkeypatch.setattr(loops, "pack_b", lambda kernel, block, out: packed.append(("b", block.size)))
+    blocking = (4 * kernel.mr, 2 * kernel.nr, kc, 2 * kernel.mr)
     a, b, work = np.zeros((m, k)), np.zeros((k, n)), np.zeros(2, np.intp)
-    a_pack, b_pack = np.zeros((4, kc * kernel.mr)), np.zeros((3, kc * kernel.nr))
+    a_pack, b_pack = np.zeros((4 if access == "packed" else 0, kc * kernel.mr)), np.zeros((4, kc * kernel.nr))
     in_plain_threads(
         monkeypatch, threads,
-        lambda: loops.five_loops(kernel, blocking, False, 1, a, b, 0, met, 0, a_pack, b_pack, work),
+        lambda: loops.five_loops(kernel, access, blocking, 1, a, b, 0, met, 0, a_pack, b_pack, work),
     )  # fmt: skip
     assert (met == 3).all()
-    rows = sum(rows * depth for what, rows, depth in packed if what == "a")
-    columns = sum(depth * columns for what, depth, columns in packed if what == "b")
-    assert columns == n * k, "a panel of B is packed once"
-    assert rows == m * k * 3, "A is packed once for each of three panels"
+    assert sum(size for what, size in packed if what == "a") == (m * k if access == "packed" else 0), "A once, or not"
+    assert sum(size for what, size in packed if what == "b") == 2 * n * k, "B once for each of two panels of A"

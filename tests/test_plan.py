@@ -30,8 +30,8 @@ PACKED = blisgemm.make_plan(70, 70, 70, path="packed", threads=1)
         {"path": "zz"},
         {"blocking": replace(PACKED.blocking, mc=PACKED.kernel.mr + 1)},  # type: ignore[union-attr, type-var]
         {"blocking": replace(PACKED.blocking, kc=0)},  # type: ignore[type-var]
-        {"blocking": replace(PACKED.blocking, nt=PACKED.kernel.nr - 1)},  # type: ignore[union-attr, type-var]
-        {"blocking": replace(PACKED.blocking, ma=PACKED.kernel.mr + 1)},  # type: ignore[union-attr, type-var]
+        {"blocking": replace(PACKED.blocking, mt=PACKED.kernel.mr - 1)},  # type: ignore[union-attr, type-var]
+        {"blocking": replace(PACKED.blocking, nb=PACKED.kernel.nr + 1)},  # type: ignore[union-attr, type-var]
     ],
     ids=str,
 )
@@ -131,7 +131,7 @@ def test_a_few_rows_or_columns_are_not_packed() -> None:
         ("C", "F", (8, 700, 700), ("direct", "by its columns")),
         ("C", "F", (600, 700, 700), ("packed", "have unit stride")),
         ("C", "C", (3000, 4, 700), ("direct", "along the rows of C")),
-        ("C", "C", (900, 900, 40), ("packed", "walked along its rows")),
+        ("C", "C", (900, 900, 40), ("packed", "enough work to repay packing")),
         ("C", "C", (2, 1500, 900), ("sweep", "in steps of")),
         ("F", "C", (1500, 1, 1500), ("sweep", "computed as C'")),
     ],

@@ -164,12 +164,13 @@ def test_a_key_leads_to_the_plan_of_the_general_way(dtype: str) -> None:
         for (_, a), (_, b), (_, out) in product(*(layouts(numbers(*s, dtype=dtype)) for s in ((m, k), (k, n), (m, n)))):
             key = code(kernel, kc_max, 0, 0, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0)
             assert key > outcome.PLAIN
-            *extents, access, op = outcome.read_key(key)
+            *extents, access, op, a_rows = outcome.read_key(key)
             assert extents == [m, n, k]
+            assert a_rows == blisgemm.driver._has_rows(b.T if op & outcome.EXCHANGE else a)
             plan = blisgemm.driver.plan_operands(
                 prepare(a, b, None, 1, 0, out, False, False, None, None, "same_kind", "K"), 1
             )
-            by_key = blisgemm.driver.plan_for(m, n, k, dtype, 1, access, bool(op & outcome.EXCHANGE))
+            by_key = blisgemm.driver.plan_for(m, n, k, dtype, 1, access, bool(op & outcome.EXCHANGE), a_rows=a_rows)
             assert by_key == plan
 
 

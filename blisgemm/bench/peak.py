@@ -22,7 +22,7 @@ from .measure import interleave
 if TYPE_CHECKING:
     from ..ukernel.spec import KernelSpec
 
-__all__ = ["Bandwidth", "measure_bandwidth", "resident_kernel"]
+__all__ = ["Bandwidth", "aligned", "measure_bandwidth", "resident_kernel"]
 
 _KC = (64, 128, 256, 512)  # lengths of the micro-panels that are tried
 
@@ -34,7 +34,7 @@ def _repeat(kernel, reps, kc, a_panel, b_panel, c):
         microkernel(kernel, "packed", kernel.mr, kernel.nr, kc, kernel.one, a_panel, b_panel, kernel.one, c, 0)
 
 
-def _aligned(count: int, dtype: np.dtype) -> np.ndarray:
+def aligned(count: int, dtype: np.dtype) -> np.ndarray:
     """Return ``count`` zeros on a page boundary."""
     room = np.zeros(count * dtype.itemsize + 4096, np.uint8)
     skip = -room.ctypes.data % 4096
@@ -56,8 +56,8 @@ def resident_kernel(kernel: KernelSpec) -> Callable[[float], tuple[Callable[[], 
     """
     real = np.dtype(kernel.acc_dtype).type(0).real.dtype
     c = np.zeros((kernel.mr, kernel.nr), kernel.acc_dtype)
-    a_panel = _aligned(max(_KC) * kernel.mr * kernel.planes, real)
-    b_panel = _aligned(max(_KC) * kernel.nr * kernel.planes, real)
+    a_panel = aligned(max(_KC) * kernel.mr * kernel.planes, real)
+    b_panel = aligned(max(_KC) * kernel.nr * kernel.planes, real)
 
     def run(kc: int, flops: float) -> float:
         reps = max(1, round(flops / (kernel.flops_per_k * kc)))

@@ -1,4 +1,4 @@
-"""Rows as pictures: rates against n, ratios as a heat map, the surface over kc and mc, scaling over threads.
+"""Rows as pictures: rates against n, ratios as a heat map, the surface over kc and nc, scaling over threads.
 
 Knows: matplotlib. Does not know: how anything was measured. Called by ``cli.bench``.
 """
@@ -265,9 +265,9 @@ def _draw_threads(rows: Sequence[Row]) -> Any:
 
 
 def draw_blocks(path: Path, surfaces: Sequence[Surface]) -> list[Path]:
-    """Draw GFLOP/s over kc and mc, the model's choice in a frame, each number in its cell."""
+    """Draw GFLOP/s over kc and nc, the model's choice in a frame, each number in its cell."""
     cells_wide = max(len(surface.kcs) for surface in surfaces)
-    cells_high = max(len(surface.mcs) for surface in surfaces)
+    cells_high = max(len(surface.ncs) for surface in surfaces)
     figure, axes = _figure(len(surfaces), 1, (1.9 + 0.62 * cells_wide) * len(surfaces), 1.6 + 0.42 * cells_high)
     from matplotlib.patches import Rectangle
 
@@ -279,15 +279,15 @@ def draw_blocks(path: Path, surfaces: Sequence[Surface]) -> list[Path]:
             for j, rate in enumerate(line):
                 colour = "black" if rate > middle else "white"
                 ax.text(j, i, f"{rate:.1f}", ha="center", va="center", fontsize=8, color=colour)
-        i, j = surface.mcs.index(surface.model_mc), surface.kcs.index(surface.model_kc)
+        i, j = surface.ncs.index(surface.model_nc), surface.kcs.index(surface.model_kc)
         ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, edgecolor="#D55E00", linewidth=2.5))
         ax.set_xticks(range(len(surface.kcs)), [str(kc) for kc in surface.kcs], fontsize=8)
-        ax.set_yticks(range(len(surface.mcs)), [str(mc) for mc in surface.mcs], fontsize=8)
+        ax.set_yticks(range(len(surface.ncs)), [str(nc) for nc in surface.ncs], fontsize=8)
         ax.set_xlabel("kc")
-        ax.set_ylabel("mc")
+        ax.set_ylabel("nc")
         share = surface.gflops[i][j] / max(flat)
         ax.set_title(
-            f"{surface.case.label}, {surface.kernel}\nframe: the model's kc {surface.model_kc}, mc {surface.model_mc}, "
+            f"{surface.case.label}, {surface.kernel}\nframe: the model's kc {surface.model_kc}, nc {surface.model_nc}, "
             f"{share:.1%} of the best", fontsize=10,
         )  # fmt: skip
         figure.colorbar(image, ax=ax, label="GFLOP/s")

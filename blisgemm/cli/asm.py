@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--access",
-        choices=("packed", "rows", "columns", "parts"),
+        choices=("packed", "half", "rows", "columns", "parts"),
         default="packed",
         help="micro-panels, or the matrices as they lie: B by rows or by columns, or a kc block in parts",
     )

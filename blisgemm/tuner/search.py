@@ -28,14 +28,14 @@ __all__ = ["Finding", "find_choices"]
 Shape = tuple[int, int, int]
 
 # Of the time for one dtype and number of threads.
-_TIME = {"mc": 0.3, "nt": 0.15, "nc": 0.2, "direct_share": 0.2, "direct_terms": 0.1, "together": 0.05}
+_TIME = {"nc": 0.3, "mt": 0.15, "mc": 0.2, "direct_share": 0.2, "direct_terms": 0.1, "together": 0.05}
 
-_MC_FACTORS = (0.5, 0.67, 0.8, 1.25, 1.5, 2.0)  # of the model's: twice as much is past any L2
-_NT_FACTORS = (0.25, 0.5, 0.75, 1.5, 2.0, 3.0)  # of the model's: tiles are many, so that slow threads take fewer
-_NC_COLUMNS = (384, 768, 1536, 3072, 6144)  # below, packing A again costs 5 % (blocking.NC_MIN); the timed n end above
+_NC_FACTORS = (0.5, 0.67, 0.8, 1.25, 1.5, 2.0)  # of the model's: twice as much is three quarters of L2
+_MT_FACTORS = (0.25, 0.5, 0.75, 1.5, 2.0, 3.0)  # of the model's: tiles are many, so that slow threads take fewer
+_MC_ROWS = (384, 768, 1536, 3072, 6144)  # below, packing B again costs 5 % (blocking.MC_MIN); the timed m end above
 _SHARES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1.0, 1.5)
 _CUBES = (16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 144, 160, 192)
-_VAST = 10**7  # rows: with so many, mc is what L2 allows
+_VAST = 10**7  # columns: with so many, nc is what L2 allows
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def find_choices(
     for plan in search.first_plans():
         watch.check(plan)
     begin = watch.now()
-    names = [name for name in _TIME if name != "nt" or threads > 1]
+    names = [name for name in _TIME if name != "mt" or threads > 1]
     for number, name in enumerate(names):
         left = seconds - (watch.now() - begin)
         share = left * _TIME[name] / sum(_TIME[other] for other in names[number:])
@@ -114,7 +114,7 @@ class _Search:
         return *self._packed(NOTHING), plan_for(100, 100, 100, self.dtype, self.threads, "rows", tuning=NOTHING)
 
     def pick(self, what: str, seconds: float) -> Finding:
-        """Screen all values of mc, nt or nc; keep the best if it then wins twice."""
+        """Screen all values of nc, mt or mc; keep the best if it then wins twice."""
         base = self._packed(self.tuning)
         kernel, blocking = base[0].kernel, base[0].blocking
         assert kernel is not None and blocking is not None
@@ -156,22 +156,22 @@ class _Search:
     def _model_of(self, what: str, plan: Plan) -> Value:
         """Return the largest that the model allows: tiles of several threads at the first shape, else at any."""
         assert plan.blocking is not None
-        if what == "nc":
-            return max(other.blocking.nc for other in self._packed(self.tuning) if other.blocking)
+        if what == "mc":
+            return max(other.blocking.mc for other in self._packed(self.tuning) if other.blocking)
         if self.threads > 1:
-            return plan.blocking.nt if what == "nt" else plan.blocking.mc
-        vast = plan_for(_VAST, plan.n, plan.k, self.dtype, self.threads, "rows", path="packed", tuning=self.tuning)
+            return plan.blocking.mt if what == "mt" else plan.blocking.nc
+        vast = plan_for(plan.m, _VAST, plan.k, self.dtype, self.threads, "rows", path="packed", tuning=self.tuning)
         assert vast.blocking is not None
-        return vast.blocking.mc
+        return vast.blocking.nc
 
     def _values(self, what: str, plan: Plan) -> list[Value]:
         kernel = plan.kernel
         assert kernel is not None
-        if what in ("mc", "nt"):
-            step, factors = (kernel.mr, _MC_FACTORS) if what == "mc" else (kernel.nr, _NT_FACTORS)
+        if what in ("nc", "mt"):
+            step, factors = (kernel.nr, _NC_FACTORS) if what == "nc" else (kernel.mr, _MT_FACTORS)
             limit = self._model_of(what, plan)
             return list(dict.fromkeys(max(1, round(factor * limit / step)) * step for factor in factors))
-        return [-(-columns // kernel.nr) * kernel.nr for columns in _NC_COLUMNS]
+        return [-(-rows // kernel.mr) * kernel.mr for rows in _MC_ROWS]
 
     # ---- direct: as far as it wins, step by step ------------------------------------------------------
 

@@ -1,18 +1,19 @@
-"""How tuned choices enter a plan: in place of the model's mc, nc, nt and limits of the direct path.
+"""How tuned choices enter a plan: in place of the model's mc, nc, mt and limits of the direct path.
 
 Knows: where a choice was measured and how far from there it still counts. Does not know: files, or how a choice
 was found. Pure. Called by ``plan``. None of this touches kc.
 
-A tuned mc, nc or nt is a limit, as the model's is: it is made even over the rows and columns of the product at hand,
+A tuned mc, nc or mt is a limit, as the model's is: it is made even over the rows and columns of the product at hand,
 so a small product takes no more memory than it needs. It holds a number of bytes: where kc is shorter, the block has
-more rows. The tiles of several threads, mc x nt, grow with the product, so there they count near the sizes timed only.
+more columns. The tiles of several threads, mt x nc, grow with the product, so there they count near the sizes timed
+only.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ..blocking import PANEL_BYTES_MAX, Blocking, even_mc, even_nc, footprints, pack_together, say_tiles
+from ..blocking import PANEL_BYTES_MAX, Blocking, even_columns, even_rows, footprints, pack_together, say_tiles
 from ..machine.facts import Machine
 from ..ukernel.spec import KernelSpec
 from .choices import Choice, Tuning
@@ -28,36 +29,39 @@ _AREA = 4
 
 
 def tuned_blocking(
-    tuning: Tuning, machine: Machine, kernel: KernelSpec, chosen: Blocking, m: int, n: int, threads: int
-) -> Blocking:
-    """Return the blocking with tuned mc, nc and nt where they count and differ; kc is the model's own."""
-    sizes = {"mc": chosen.mc, "nc": chosen.nc, "nt": chosen.nt}
+    tuning: Tuning, machine: Machine, kernel: KernelSpec, chosen: Blocking, m: int, n: int, threads: int,
+    *, half: bool = False,
+) -> Blocking:  # fmt: skip
+    """Return the blocking with tuned mc, nc and mt where they count and differ; kc is the model's own.
+
+    ``half``: A is read as it lies: then all its rows are one panel, whatever was tuned.
+    """
+    sizes = {"nc": chosen.nc, "mc": chosen.mc, "mt": chosen.mt}
     reasons = list(chosen.reasons)
     for what, before in tuple(sizes.items()):
         choice = tuning.find(what, kernel.acc_dtype, threads)
         if choice is None or choice.kernel != kernel.name or chosen.kc * _KC_PART < choice.kc:
             continue
-        if threads > 1 and what != "nc" and not _near(choice, m * n):
+        if (threads > 1 and what != "mc" and not _near(choice, m * n)) or (half and what == "mc"):
             continue
         limit = _limit(choice, kernel, chosen.kc)
-        extent = min(sizes["nc"], n) if what == "nt" else n
-        sizes[what] = even_mc(kernel, m, limit) if what == "mc" else even_nc(kernel, extent, limit)
+        extent = min(sizes["mc"], m) if what == "mt" else m
+        sizes[what] = even_columns(kernel, n, limit) if what == "nc" else even_rows(kernel, extent, limit)
         if sizes[what] == before:
             continue
         reasons = [reason for reason in reasons if not reason.startswith(f"{what} = ")]
         reasons.append(f"{what}: {sizes[what]} in place of the model's {before}, {choice.evidence(tuning.source)}")
     if threads == 1:
-        sizes["nt"] = sizes["nc"]
-    elif sizes["nc"] != chosen.nc:
-        sizes["nt"] = even_nc(kernel, min(sizes["nc"], n), sizes["nt"])
-    if sizes == {"mc": chosen.mc, "nc": chosen.nc, "nt": chosen.nt}:
+        sizes["mt"] = sizes["mc"]
+    elif sizes["mc"] != chosen.mc:
+        sizes["mt"] = even_rows(kernel, min(sizes["mc"], m), sizes["mt"])
+    if sizes == {"nc": chosen.nc, "mc": chosen.mc, "mt": chosen.mt}:
         return chosen
     places = footprints(machine, kernel, sizes["mc"], sizes["nc"], chosen.kc, threads)
-    mc, nc, nt = sizes["mc"], sizes["nc"], sizes["nt"]
-    changed = replace(chosen, mc=mc, nc=nc, nt=nt, ma=0, footprints=places)
+    changed = replace(chosen, mc=sizes["mc"], nc=sizes["nc"], mt=sizes["mt"], nb=0, footprints=places)
     if threads > 1:
-        changed = pack_together(kernel, changed, m)
-        reasons = [reason for reason in reasons if not reason.startswith("nt = ")]
+        changed = pack_together(kernel, changed, n)
+        reasons = [reason for reason in reasons if not reason.startswith("mt = ")]
         reasons.append(say_tiles(changed, m, n, threads))
     return replace(changed, reasons=tuple(reasons))
 
@@ -72,7 +76,7 @@ def _limit(choice: Choice, kernel: KernelSpec, kc: int) -> int:
     """Return the limit in rows or columns: the bytes that were timed, at this kc."""
     assert isinstance(choice.value, int)
     limit = max(choice.value, choice.value * choice.kc // kc)
-    return limit if choice.what == "mc" else min(limit, PANEL_BYTES_MAX // (kc * kernel.itemsize))
+    return limit if choice.what == "nc" else min(limit, PANEL_BYTES_MAX // (kc * kernel.itemsize))
 
 
 def direct_limits(

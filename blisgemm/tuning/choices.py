@@ -5,14 +5,14 @@ a plan (``apply``), or how it was found (``tuner``). Pure. Called by those three
 
 A document is what TOML gives::
 
-    format = 1
+    format = 2
     blisgemm = "0.1.0"
     [machine]                     # it counts where all of this is the same; cores are told, not compared,
     name = "zen3"                 # since affinity and cgroups change them from process to process
     l1 = [32768, 8, 1]            # bytes, ways, cores that share it
     ...
     [[choice]]
-    what = "mc"                   # or nc, nt, direct_share, direct_terms; never kc
+    what = "nc"                   # or mc, mt, direct_share, direct_terms; never kc
     dtype = "float32"
     threads = 2                   # what the product may use; another number is another row
     kernel = "f32_6x16_avx2"
@@ -39,11 +39,11 @@ from ..ukernel.spec import KernelSpec
 
 __all__ = ["CHOICES", "NOTHING", "Choice", "Tuning", "Value", "as_document", "from_document", "machine_facts"]
 
-CHOICES = ("mc", "nc", "nt", "direct_share", "direct_terms")
-_FORMAT = 1
+CHOICES = ("mc", "nc", "mt", "direct_share", "direct_terms")
+_FORMAT = 2
 _IDLE = ("cores",)  # told, not compared
 
-# What no measurement can mean. A block of A of four times L2 or a share of four is past anything the tuner tries;
+# What no measurement can mean. A block of B of four times L2 or a share of four is past anything the tuner tries;
 # 512^3 terms on one thread with the GIL of the fast lane aside take 2 ms; more threads than any machine has.
 _SHARE_MAX, _TERMS_MAX, _THREADS_MAX, _BLOCK_OF_L2 = 4.0, 512**3, 4096, 4
 _TEXT_MAX, _ROWS_MAX = 80, 1000
@@ -147,7 +147,7 @@ def _choice(row: Any, machine: Machine) -> Choice:
         raise BlisgemmValueError("expected a table")
     what, dtype = _one_of(row, "what", CHOICES), _one_of(row, "dtype", tuple(KC_MAX))
     kernel = _kernel(row.get("kernel"), dtype, machine)
-    fewest = 2 if what == "nt" else 1  # one thread has no tiles
+    fewest = 2 if what == "mt" else 1  # one thread has no tiles
     threads, kc = _integer(row, "threads", fewest, _THREADS_MAX), _integer(row, "kc", 1, KC_MAX[dtype])
     value, model = (_value(row, name, what, kernel, kc, machine) for name in ("value", "model"))
     return Choice(what, dtype, threads, kernel.name, kc, value, model, _date(row), _gain(row), _shapes(row))
@@ -159,11 +159,11 @@ def _value(row: Mapping[str, Any], name: str, what: str, kernel: KernelSpec, kc:
     if what == "direct_terms":
         return _integer(row, name, 0, _TERMS_MAX)
     column = kc * kernel.itemsize
-    most = _BLOCK_OF_L2 * machine.l2.size_bytes if what == "mc" else PANEL_BYTES_MAX
-    step = kernel.mr if what == "mc" else kernel.nr
+    most = _BLOCK_OF_L2 * machine.l2.size_bytes if what == "nc" else PANEL_BYTES_MAX
+    step = kernel.nr if what == "nc" else kernel.mr
     number = _integer(row, name, step, max(step, most // column))
     if number % step:
-        word = "mr" if what == "mc" else "nr"
+        word = "nr" if what == "nc" else "mr"
         raise BlisgemmValueError(f"{name}: expected a multiple of {word} = {step}; got {number}")
     return number
 

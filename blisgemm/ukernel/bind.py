@@ -38,7 +38,8 @@ from .sweep import emit_sweep
 from .vec import I64, at
 
 __all__ = [
-    "KernelType", "inlined", "microkernel", "microkernel_items", "microkernel_part", "pack_micro_panels", "sweep",
+    "KernelType", "inlined", "microkernel", "microkernel_items", "microkernel_of", "microkernel_part",
+    "pack_micro_panels", "sweep",
 ]  # fmt: skip
 
 _INTEGER_FACTS = ("mr", "nr", "planes", "itemsize", "lanes", "chains", "sums")
@@ -98,16 +99,30 @@ def microkernel(kernel, access, m_cur, n_cur, kc_cur, alpha, a, b, beta, c, conj
 
     Args:
         kernel: the KernelSpec.
-        access: the literal ``"packed"``, ``"rows"`` or ``"columns"``: how b lies.
+        access: the literal ``"packed"``, ``"half"`` (b packed, a as it lies), ``"rows"`` or ``"columns"`` (how b lies).
         m_cur, n_cur, kc_cur: extents, at least 1; at most mr, nr; any.
         alpha, beta: scalars of C's dtype.
-        a: a packed micro-panel (1-D, reals), or the rows of A themselves (2-D, any strides).
+        a: a packed micro-panel (1-D, reals), or the rows of A themselves (2-D, any strides; ``half``: unit column
+            stride).
         b: a packed micro-panel (1-D, reals), or B itself (2-D) with unit column stride (``rows``) or unit row stride
             (``columns``); then a is 2-D too.
         c: 2-D view whose first element is the tile's corner; any strides.
         conj: bit 0 conjugates A, bit 1 conjugates B; no meaning for real types.
     """
     reference.microkernel(kernel, m_cur, n_cur, kc_cur, alpha, a, b, beta, c, conj)
+
+
+def microkernel_of(  # type: ignore[no-untyped-def]
+    kernel, access, m_cur, n_cur, kc_cur, alpha, a, a_pack, ir, b, beta, c, conj
+):
+    """Update one micro-tile of C likewise, by the rows of a panel of A from ``ir`` on, a multiple of mr.
+
+    Args: as ``microkernel``'s, with access ``"packed"`` or ``"half"``, and
+        a: the panel as it lies (2-D); ``half``: unit column stride, and this is read.
+        a_pack: its micro-panels (2-D, one a row); ``packed``: these are read.
+    """
+    micro_panel = a[ir:] if access == "half" else a_pack[ir // kernel.mr]
+    reference.microkernel(kernel, m_cur, n_cur, kc_cur, alpha, micro_panel, b, beta, c, conj)
 
 
 def microkernel_part(  # type: ignore[no-untyped-def]
@@ -218,9 +233,38 @@ def _lower_microkernel(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     kernel_t, access_t, *types_ = sig.args
     a_t, b_t = types_[4], types_[5]
     access = Access(access_t.literal_value)
-    if {a_t.ndim, b_t.ndim} != ({1} if access is Access.PACKED else {2}):
+    if (a_t.ndim, b_t.ndim) != {Access.PACKED: (1, 1), Access.HALF: (2, 1)}.get(access, (2, 2)):
         raise TypeError(f"access: expected one that fits a, b of {a_t.ndim}, {b_t.ndim} dimensions; got {access}")
     _call_microkernel(context, builder, kernel_t.spec, access, types_, args[2:])
+    return context.get_dummy_value()
+
+
+@type_callable(microkernel_of)
+def _type_microkernel_of(context: Any) -> Any:
+    def typer(  # type: ignore[no-untyped-def]
+        kernel, access, m_cur, n_cur, kc_cur, alpha, a, a_pack, ir, b, beta, c, conj
+    ):
+        if isinstance(kernel, KernelType) and isinstance(access, types.StringLiteral):
+            return types.void
+        return None
+
+    return typer
+
+
+@lower_builtin(microkernel_of, types.VarArg(types.Any))
+def _lower_microkernel_of(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    kernel_t, access_t, *extents_t, alpha_t, a_t, a_pack_t, _, b_t, beta_t, c_t, conj_t = sig.args
+    *extents, alpha, a, a_pack, ir_value, b, beta, c, conj = args[2:]
+    spec, access = kernel_t.spec, Access(access_t.literal_value)
+    from_t, source = (a_t, a) if access is Access.HALF else (a_pack_t, a_pack)
+    data, strides = _array(context, builder, from_t, source)
+    row = _as_i64(builder, ir_value)
+    if access is not Access.HALF:
+        row = builder.sdiv(row, I64(spec.mr))
+    here = at(builder, data, builder.mul(row, strides[0]))
+    types_ = (*extents_t, alpha_t, from_t, b_t, beta_t, c_t, conj_t)
+    values = (*extents, alpha, source, b, beta, c, conj)
+    _call_microkernel(context, builder, spec, access, types_, values, a_data=here)
     return context.get_dummy_value()
 
 
@@ -313,18 +357,22 @@ def _factors(context: Any, builder: Any, spec: KernelSpec, *scalars: tuple[Any, 
 
 
 def _call_microkernel(
-    context: Any, builder: Any, spec: KernelSpec, access: Access, types_: Any, args: Any, extra: list[Any] | None = None
-) -> None:
-    """Emit the call of the kernel's function; ``types_`` and ``args`` begin with m_cur and end with conj."""
+    context: Any, builder: Any, spec: KernelSpec, access: Access, types_: Any, args: Any,
+    extra: list[Any] | None = None, a_data: Any = None,
+) -> None:  # fmt: skip
+    """Emit the call of the kernel's function; ``types_`` and ``args`` begin with m_cur and end with conj.
+
+    ``a_data``: where A's part begins, if not where the array does.
+    """
     _, _, _, alpha_t, a_t, b_t, beta_t, c_t, _ = types_
     m_cur, n_cur, kc_cur, alpha, a, b, beta, c, conj = args
     function = emit_microkernel(builder.module, spec, access)
-    a_data, a_strides = _array(context, builder, a_t, a)
+    start, a_strides = _array(context, builder, a_t, a)
+    a_data = start if a_data is None else a_data
     b_data, b_strides = _array(context, builder, b_t, b)
     c_data, c_strides = _array(context, builder, c_t, c)
-    a_steps, b_step = a_strides, b_strides[-1 if access is Access.COLUMNS else 0]
-    if access is Access.PACKED:
-        a_steps, b_step = [I64(0), I64(0)], I64(0)
+    a_steps = [I64(0), I64(0)] if access is Access.PACKED else a_strides
+    b_step = I64(0) if b_t.ndim == 1 else b_strides[-1 if access is Access.COLUMNS else 0]
     factors = _factors(context, builder, spec, (alpha_t, alpha), (beta_t, beta))
     builder.call(
         function,

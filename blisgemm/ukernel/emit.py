@@ -23,8 +23,9 @@ Packed micro-panels (one k step after the other; buffers start on a page, every 
     B~:  b_0 b_1 ... b_{nr-1} | b_0 b_1 ... | ...       complex: nr times re, then nr times im
 
 Access: A and B each come either ``packed`` or from the matrices themselves (``operand``). A packed kernel always
-computes its whole tile: panels are padded with zeros. A direct one has a variant per number of rows and of vectors
-that exist (``variants``), the last vector masked or not, so that edges cost what they hold.
+computes its whole tile: panels are padded with zeros. So does a ``half`` packed one, whose A is read as it lies, with
+its last row in place of those that lack. A direct one has a variant per number of rows and of vectors that exist
+(``variants``), the last vector masked or not, so that edges cost what they hold.
 
 A kernel of ``parts`` begins from sums that an earlier call left in memory and leaves its own there until the ``last``
 call: a kc block can then be walked in short steps of p, each along whole rows of B, with the same chain of additions.
@@ -112,8 +113,8 @@ def emit_microkernel(module: ir.Module, spec: KernelSpec, access: Access) -> ir.
         argument.name = text
     b = ir.IRBuilder(function.append_basic_block("entry"))
     args = dict(zip(names, function.args, strict=True))
-    if access is Access.PACKED:
-        tile = _Kernel(spec, access, b, args, spec.mr, spec.row_vectors)
+    if access in (Access.PACKED, Access.HALF):
+        tile = _Kernel(spec, access, b, args, spec.mr, spec.row_vectors, exact=access is Access.PACKED)
         tile.update_c(tile.form_tile(tile.sum_over_p(masked=False)))
     else:
         _emit_variants(spec, access, b, args)
@@ -199,6 +200,7 @@ class _Kernel(MicroTile):
     ) -> None:  # fmt: skip
         super().__init__(spec, b, args, rows, vectors)
         self.access, self.exact = access, exact
+        self.b_packed = access in (Access.PACKED, Access.HALF)
 
     # ---- the sum over p ------------------------------------------------------------------
 
@@ -210,7 +212,7 @@ class _Kernel(MicroTile):
             return self.loop_over_columns(kc, start, masked=masked)
         masks = self.edge_masks() if masked else None
         a_step, b_step = self.step_of_a(), self.step_of_b()
-        rows, turn_steps = self.row_pointers(), self.spec.unroll if access is Access.PACKED else 1
+        rows, turn_steps = self.row_pointers(), self.spec.unroll if self.b_packed else 1
         ahead = b.mul(self.args["rs_b"], I64(ROWS_OF_B_AHEAD)) if access is Access.ROWS else None
 
         def steps(count: int):  # type: ignore[no-untyped-def]
@@ -219,7 +221,7 @@ class _Kernel(MicroTile):
                 for u in range(count):  # generation loop
                     row = at(b, self.args["b"], self.step_offset(b_offset, b_step, u))
                     of_b = load_row_of_b(
-                        b, self.spec, row, self.vectors, masks, packed=access is Access.PACKED, ahead_bytes=ahead
+                        b, self.spec, row, self.vectors, masks, packed=self.b_packed, ahead_bytes=ahead
                     )
                     sums = self.accumulate(sums, rows, self.step_offset(a_offset, a_step, u), of_b)
                 advance = (b.mul(a_step, I64(count)), b.mul(b_step, I64(count)))
@@ -228,7 +230,7 @@ class _Kernel(MicroTile):
             return turn
 
         carried = [I64(0), I64(0), *start]
-        if access is Access.PACKED:  # the rows of C are asked for one after the other, while p runs
+        if self.b_packed:  # the rows of C are asked for one after the other, while p runs
             turns = b.udiv(kc, I64(self.spec.mr * turn_steps))
 
             def row(i: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
@@ -275,12 +277,16 @@ class _Kernel(MicroTile):
         return count_loop(b, kc, carried, steps(1), "k_rest" if unroll > 1 else "k")
 
     def step_of_a(self) -> ir.Value:
+        if self.access is Access.HALF:
+            return I64(self.spec.itemsize)
         return I64(self.spec.mr * self.spec.itemsize) if self.access is Access.PACKED else self.args["cs_a"]
 
     def step_of_b(self) -> ir.Value:
-        return I64(self.spec.nr * self.spec.itemsize) if self.access is Access.PACKED else self.args["rs_b"]
+        return I64(self.spec.nr * self.spec.itemsize) if self.b_packed else self.args["rs_b"]
 
     def step_offset(self, offset: ir.Value, step: ir.Value, u: int) -> ir.Value:
+        if isinstance(step, ir.Constant):
+            return offset if u == 0 else self.b.add(offset, I64(step.constant * u))
         return offset if u == 0 else self.b.add(offset, self.b.mul(step, I64(u)))
 
     def row_pointers(self) -> list[ir.Value]:

@@ -68,6 +68,7 @@ class Access(Enum):
     """Where a kernel finds its operands."""
 
     PACKED = "packed"  # micro-panels of both
+    HALF = "half"  # a micro-panel of B; A itself, unit column stride
     ROWS = "rows"  # the matrices; B has unit column stride
     COLUMNS = "columns"  # the matrices; B has unit row stride
     ITEMS = "items"  # as ROWS, many products of one shape: beta = 0, real alpha, unit column stride of C

@@ -39,6 +39,7 @@ from .vec import (
     lane_mask,
     load,
     masked_load,
+    prefetch_read,
     real_type,
     store,
     transpose_parts,
@@ -51,6 +52,10 @@ __all__ = ["emit_packer"]
 # Panels that are copied in one pass over p: a panel alone reads 64 to 192 bytes of a row, then as much of the next one,
 # a page further on, and no prefetcher follows (f32, n = 1000, Emerald Rapids: 6 GB/s; 2026-11-30).
 SIDE_BY_SIDE = 4
+
+# Rows that are asked for so much ahead of their copy, since they lie far apart. Source: of 4, 8 and 16, on Emerald
+# Rapids, f32 and f64, n = 1000: all products 1 to 5 % faster, with little between them; Zen 3 1 to 2 % (2026-11-30).
+ROWS_AHEAD = 8
 
 
 def emit_packer(module: ir.Module, spec: KernelSpec, width: int) -> ir.Function:
@@ -170,6 +175,9 @@ class _Packer:
     def copy_columns(self, panels: int) -> None:
         def step(p: ir.Value) -> None:
             source = self.source(0, p)
+            later = self.source(0, self.b.add(p, I64(ROWS_AHEAD)))
+            for line in range(0, panels * self.step_bytes, 64):
+                prefetch_read(self.b, at(self.b, later, line))
             for panel in range(panels):  # generation loop
                 out = at(self.b, self.target(p, 0), self.b.mul(self.panel_bytes, I64(panel)))
                 for first, count in _groups(self.width, self.spec.lanes):

@@ -26,7 +26,7 @@ _NAMES = os.environ.get("BLISGEMM_EMULATED_DTYPES") or "float32 float64 complex6
 DTYPES = tuple(np.dtype(name).type for name in _NAMES.split())
 
 # m, n, k. Around every mr and nr of the catalogue (4, 6, 8, 12; 4, 8, 16, 32), k of 0 to 2 and
-# beyond each kc (at most 512 or so), m beyond mc (168 in float32 on AVX2), vectors.
+# beyond each kc (at most 512 or so), vectors.
 SHAPES = (
     (1, 1, 1), (1, 40, 7), (40, 1, 7), (2, 3, 2), (5, 7, 3), (6, 16, 8), (7, 17, 9), (8, 12, 5),
     (13, 33, 4), (12, 32, 64), (25, 49, 31), (48, 64, 96), (181, 40, 20), (9, 19, 800),
