@@ -43,8 +43,9 @@ KC_STEP = 8
 # The block of B takes at most this part of a core's part of L2, (numerator, denominator).
 # Source, 2026-11-30, GFLOP/s by nc: Emerald Rapids (2 MiB), A as it lies, n = 1000, f32 192 to 672 (18 to 65 %) 160 161
 # 161 163 162, f64 144 to 408 (18 to 53 %) 78 79 79 80 79; in a busier hour f64 lost 15 % from 38 to 63 %. Zen 3
-# (512 KiB), f32 48 to 288 (18 to 110 %) 82 82 86 87 85, f64 36 to 216 40 40 39 40 38.
-B_SHARE = (3, 8)
+# (512 KiB), f32 48 to 288 (18 to 110 %) 82 82 86 87 85, f64 36 to 216 40 40 39 40 38. On 16 threads at n = 8000 in
+# f32 tiles of 368 x 336 and 256 x 480 1568 1654.
+B_SHARE = (1, 2)
 
 # The panel of A takes at most half of the threads' part of L3; the rest is for B and C.
 # Source: BLIS config/haswell f32, where its panel of 4080*256*4 bytes is 50 % of 8 MiB.
@@ -59,7 +60,7 @@ MC_MIN = 1024
 MC_NO_L3 = 4080
 
 # How the work of several threads is cut: see ``tiles_for``. TILE_LEAST in micro-panels of A and of B.
-TILES_PER_THREAD, TILE_LEAST = 16, (12, 4)
+TILES_PER_THREAD, TILE_LEAST = 32, (12, 4)
 
 # The workspace of a panel stays bounded where L3 is very large. Source: our choice; with kc = 512 in
 # f32 it is 16384 rows, 16 times what MC_MIN asks for.
@@ -170,11 +171,11 @@ def choose_blocking(
         >>> kernel = KernelSpec("float32", "float32", "float32", 6, 16, ISAS["avx2"])
         >>> chosen = choose_blocking(KNOWN["haswell"], kernel, 4000, 4000, 256)
         >>> chosen.mc, chosen.nc, chosen.kc
-        (1002, 96, 256)
+        (1002, 128, 256)
         >>> print(chosen.footprints[3])
-        block of B: 96 KiB in 256 KiB of L2 (38%)
+        block of B: 128 KiB in 256 KiB of L2 (50%)
         >>> print(chosen.reasons[2])
-        nc = 96: three eighths of L2 hold 96 columns of B; 42 blocks (the last 64) of 4000 columns
+        nc = 128: half of L2 holds 128 columns of B; 32 blocks (the last 32) of 4000 columns
     """
     for name, value, least in (("m", m, 0), ("n", n, 0), ("threads", threads, 1)):
         if value < least:
@@ -209,9 +210,9 @@ def tiles_for(kernel: KernelSpec, chosen: Blocking, m: int, n: int, threads: int
     than L2 allows; but none below ``TILE_LEAST`` micro-panels before it is made even, since its panels would be
     fetched too often.
 
-    Source: f32 on 16 cores of an Emerald Rapids VM, 2026-11-30, GFLOP/s with ic x jr ways of fixed shares and with
-    tiles of 96x192, 192x384, 480x768, then down the columns of C: n = 1000 619, 878 711 292; 2000 785, 1278 1272 725;
-    4000 870, 1425 1482 1204; 8000 896, 1447 1443 1631 (OpenBLAS 672 882 909 935).
+    Source: 16 cores of an Emerald Rapids VM, 2026-11-30, MKL's time by ours with about 8, 16, 32 and 64 tiles for each
+    thread: f32 n = 4000 1.04 1.04 1.15 1.11, 8000 0.88 0.91 0.99 0.98, f64 4000 0.75 0.84 0.86 0.87. With ic x jr ways
+    of fixed shares, in the loop order of before, f32 n = 2000, 4000, 8000 785 870 896 GFLOP/s, with tiles 1278 1482 1631.
     """
     mc_cur = min(chosen.mc, m)
     area = n * mc_cur / (threads * TILES_PER_THREAD)
@@ -297,7 +298,7 @@ def _choose_nc(l2: Cache, kernel: KernelSpec, kc: int, n: int) -> tuple[int, str
     l2_bytes = l2.size_bytes // l2.cores
     beside_a = l2_bytes - kc * kernel.mr * kernel.itemsize
     b_bytes, why = min(
-        (l2_bytes * B_SHARE[0] // B_SHARE[1], "three eighths of L2 hold"),
+        (l2_bytes * B_SHARE[0] // B_SHARE[1], "half of L2 holds"),
         (beside_a * kc // (kc + kernel.mr), "beside a micro-panel of A and its part of C, L2 holds"),
     )
     limit = max(1, b_bytes // (kc * kernel.itemsize * kernel.nr))

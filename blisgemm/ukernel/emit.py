@@ -47,6 +47,9 @@ from llvmlite import ir
 
 from .microtile import MicroTile
 from .operand import (
+    PACKED_ROWS_AHEAD,
+    ROWS_OF_B_AHEAD,
+    WIDE_ROW,
     Access,
     Columns,
     StepOfB,
@@ -73,8 +76,6 @@ OF_ITEMS = (
     "items", "next_a", "next_b", "next_c", "turns", "ahead_a", "ahead_b", "ahead_c", "step_a", "step_b", "step_c",
 )  # fmt: skip
 _POINTERS = {"a", "b", "c", "factors", "sums"}
-
-ROWS_OF_B_AHEAD = 16  # see operand.WIDE_ROW
 
 # A direct kernel has a variant for every number of rows while its largest tile has at most so many vectors. A
 # larger one, or one that transposes columns, has them for powers of two, and the rows in between are computed as the
@@ -213,7 +214,7 @@ class _Kernel(MicroTile):
         masks = self.edge_masks() if masked else None
         a_step, b_step = self.step_of_a(), self.step_of_b()
         rows, turn_steps = self.row_pointers(), self.spec.unroll if self.b_packed else 1
-        ahead = b.mul(self.args["rs_b"], I64(ROWS_OF_B_AHEAD)) if access is Access.ROWS else None
+        ahead = self.distance_ahead()
 
         def steps(count: int):  # type: ignore[no-untyped-def]
             def turn(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
@@ -275,6 +276,15 @@ class _Kernel(MicroTile):
             carried = count_loop(b, b.udiv(kc, I64(unroll)), carried, steps(unroll), "k")
             kc = b.urem(kc, I64(unroll))
         return count_loop(b, kc, carried, steps(1), "k_rest" if unroll > 1 else "k")
+
+    def distance_ahead(self) -> ir.Value | None:
+        """Emit how far ahead rows of B are asked for, if at all."""
+        steps = PACKED_ROWS_AHEAD.get(self.spec.isa.vector_bytes) if self.b_packed else None
+        if steps is not None:
+            return I64(steps * self.spec.nr * self.spec.itemsize)
+        if self.access is Access.ROWS and self.vectors >= WIDE_ROW:
+            return self.b.mul(self.args["rs_b"], I64(ROWS_OF_B_AHEAD))
+        return None
 
     def step_of_a(self) -> ir.Value:
         if self.access is Access.HALF:
