@@ -243,6 +243,55 @@ def test_batches_larger_than_a_cache_are_right_in_any_memory(dtype: str, m: int,
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", [(1200,), (3, 40), (2, 1, 3, 20), (0,), (2, 0, 3)])
+def test_items_that_follow_each_other_in_memory_are_one_product(dtype: str, batch: tuple[int, ...]) -> None:
+    for m, n, k in ((5, 7, 3), (3, 20, 4), (4, 1, 6), (6, 5, 0)):
+        a, b = numbers(*batch, m, k, dtype=dtype), numbers(*batch, k, n, dtype=dtype, seed=1)
+        one = numbers(k, n, dtype=dtype, seed=2)
+        turned, gaps = np.ascontiguousarray(a.swapaxes(-1, -2)), np.repeat(a, 2, axis=-2)[..., ::2, :]
+        for right in (one, np.ascontiguousarray(one.T).T, one[:, 0], b, b[..., :1]):
+            want = np.matmul(a, right)
+            for left in (a, gaps, turned.swapaxes(-1, -2)):
+                expect_equal(blisgemm.matmul(left, right), want, case=(m, n, k, right.shape))
+            out = np.full((*want.shape[:-1], want.shape[-1] + 1), 77, dtype)
+            blisgemm.matmul(a, right, out=out[..., :-1])
+            expect_equal(out[..., :-1], want)
+            assert (out[..., -1] == 77).all()
+            if right.ndim > 1:
+                c = numbers(*want.shape, dtype=dtype, seed=3)
+                expected = want * 2 - c
+                expect_equal(blisgemm.gemm(a, right, c, alpha=2, beta=-1), expected)
+                expect_equal(blisgemm.gemm(a, right, c, alpha=2, beta=-1, out=c), expected)
+                expect_equal(blisgemm.gemm(turned, right.conj(), trans_a="T"), np.matmul(a, right.conj()))
+        conjugated = np.matmul(a.conj(), one.T.conj().T) if a.size else np.zeros((*batch, m, n), dtype)
+        expect_equal(blisgemm.gemm(a, np.ascontiguousarray(one.T), trans_a="R", trans_b="C"), conjugated)
+
+
+def test_items_that_overlap_out_are_not_folded_wrongly() -> None:
+    base = numbers(601, 8, 8)
+    want = np.matmul(base[:600].copy(), base[0].copy())
+    blisgemm.matmul(base[:600], base[0].copy(), out=base[1:])
+    expect_equal(base[1:], want)
+    with pytest.raises(ValueError, match="expected"):
+        blisgemm.matmul(numbers(100, 8, 8), numbers(7, 8))
+    with pytest.raises(ValueError, match="out"):
+        blisgemm.matmul(numbers(100, 8, 8), numbers(8, 8), out=np.zeros((800, 8)))
+    with pytest.raises(ValueError, match="out"):
+        blisgemm.matmul(numbers(10, 10, 8, 8), numbers(8), out=np.zeros((100, 8)))
+
+
+def test_folded_batches_have_the_bits_of_the_items_and_say_so() -> None:
+    rng = np.random.default_rng(3)
+    for dtype in DTYPES:
+        a, b = draw_reals(rng, (350, 9, 600), dtype), draw_reals(rng, (600, 11), dtype)
+        got = blisgemm.matmul(a, b)
+        for i in (0, 33, 349):
+            expect_equal(got[i], blisgemm.matmul(a[i], b), same_bits=True)
+        assert "one A of shape (3150, 600)" in blisgemm.explain(a, b)
+        assert "one A" not in blisgemm.explain(a.swapaxes(1, 2), b, trans_a="T")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("items", [1, 2, 9, 60])
 def test_small_batches_are_right_in_any_memory(dtype: str, items: int) -> None:
     for m, n, k in ((1, 1, 1), (2, 2, 2), (7, 5, 3), (8, 17, 9), (13, 1, 4), (1, 19, 6)):
