@@ -12,10 +12,10 @@ import numpy as np
 from . import operands as _operands
 from .errors import BlisgemmTypeError, BlisgemmValueError
 from .gufunc import NOT_GIVEN, general_matmul
-from .outcome import DECLINED, DONE, EXCHANGE, PLAIN, SPARE_EXTENT, TURN_A, TURN_B, VECTORS
-from .parallel import TERMS_PER_THREAD, check_threads, get_num_threads
+from .outcome import DECLINED, DONE, EXCHANGE, LANE_BATCH, PLAIN, SPARE_EXTENT, TURN_A, TURN_B, VECTORS
+from .parallel import check_threads, get_num_threads
 from .plan import Plan, numpy_plan
-from .ways import choose_kernel, fast_lane_kc, fast_lane_terms
+from .ways import choose_kernel, fast_lane_kc, fast_lane_terms, stack_lane_terms
 
 __all__ = ["explain", "gemm", "matmul"]
 
@@ -192,7 +192,10 @@ def explain(a: Any, b: Any, c: Any = None, **keywords: Any) -> str:
 # first product of one.
 # routes: (key, threads) -> what runs such a product
 _lanes: dict[Any, Any] = {}
-_stack_lanes: dict[Any, Any] = {}  # likewise for batches: (compiled lane, *its first arguments)
+# likewise for batches: dtype object -> (compiled lane, its kernel, kc_max, most terms of an item, spare)
+_stack_lanes: dict[Any, Any] = {}
+# Most terms of a batch that the lane does on one thread, holding the GIL: as long as the longest single product.
+_STACK_TERMS = 128**3
 _MOST_ROUTES = 4096  # as many as ``plan_for`` keeps
 
 # Elements of A times elements of B from which on a product doesn't open a lane, which takes a second or two to compile,
@@ -248,12 +251,13 @@ def _by_stack_lane(x1: Any, x2: Any, out: Any, op: int, alpha: Any, beta: Any, t
     if lane is None:
         from .compiled import entry_point
 
-        _, kernel, kc_max, terms, _, spare, _ = _lanes[dt]
-        lane = _stack_lanes[dt] = (entry_point("stack_lane", kernel), kernel, kc_max, terms, spare)
-    code, kernel, kc_max, terms, spare = lane
-    if terms >= 2 * TERMS_PER_THREAD and (threads or get_num_threads()) > 1:
-        terms = 2 * TERMS_PER_THREAD - 1  # more may be worth two threads
-    return out if code(kernel, kc_max, terms, spare, x1, x2, out, _ndarray, dt, op, alpha, beta) == DONE else None
+        _, kernel, kc_max, _, _, spare, _ = _lanes[dt]
+        item_terms = stack_lane_terms(_operands.kernel_dtype(dt))  # type: ignore[arg-type]
+        lane = _stack_lanes[dt] = (entry_point("stack_lane", kernel), kernel, kc_max, item_terms, spare)
+    code, kernel, kc_max, item_terms, spare = lane
+    terms = _STACK_TERMS if (threads or get_num_threads()) == 1 else LANE_BATCH - 1
+    state = code(kernel, kc_max, terms, item_terms, spare, x1, x2, out, _ndarray, dt, op, alpha, beta)
+    return out if state == DONE else None
 
 
 def _folded(x1: Any, x2: Any, out: Any, op: int) -> tuple[Any, Any, Any] | None:

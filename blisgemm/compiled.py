@@ -40,8 +40,7 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
     k, i = KernelType(kernel), types.intp
     scalar = numpy_support.from_dtype(np.dtype(kernel.acc_dtype))
     if name in ("fast_lane", "stack_lane"):
-        limits = (i, i) if name == "fast_lane" else (i,)
-        return (k, i, *limits, *(PyObject,) * 6, i, scalar, scalar)
+        return (k, i, i, i, *(PyObject,) * 6, i, scalar, scalar)
     product = (scalar, PyObject, PyObject, scalar, PyObject, i)
     if name in ("run_direct", "run_columns"):
         return (k, i, types.boolean, types.UniTuple(i, 2), *product, TEAM)

@@ -23,6 +23,7 @@ from .outcome import (
     EXCHANGE,
     EXTENT_BITS,
     LANE_B_BYTES,
+    LANE_BATCH,
     LANE_ROWS,
     PLAIN,
     SPARE_EXTENT,
@@ -182,12 +183,14 @@ def fast_lane(
 
 @njit
 def stack_lane(
-    kernel, kc_max, work_limit, spare_object, a_object, b_object, out_object, ndarray_type, descr, op, alpha, beta
+    kernel, kc_max, work_limit, item_limit, spare_object, a_object, b_object, out_object, ndarray_type, descr, op,
+    alpha, beta,
 ):  # fmt: skip
     """Do the same for a small batch: 3-D arrays, of which A or B may be one matrix or vector for all items.
 
     Args:
         work_limit: the largest m * n * k of all items that is done here.
+        item_limit: the largest of one item, if that of all is LANE_BATCH or more: fewer aren't worth a plan.
         Others: as ``fast_lane``.
 
     Returns:
@@ -215,7 +218,10 @@ def stack_lane(
     if op & TURN_B:
         b = permuted(b, 0, 2, 1)
     m, n, k = c.shape[1], c.shape[2], a.shape[2]
-    if a.shape[1] != m or b.shape[1] != k or b.shape[2] != n or items * m * n * k > work_limit or k > kc_max:
+    if a.shape[1] != m or b.shape[1] != k or b.shape[2] != n:
+        return DECLINED
+    terms = items * m * n * k
+    if terms > work_limit or k > kc_max or (terms >= LANE_BATCH and m * n * k > item_limit):
         return DECLINED
     first, last = byte_range(c[0])
     if overlaps_itself(c[0]) or (items > 1 and abs(c.strides[0]) < last - first) or overlap(a, c) or overlap(b, c):

@@ -11,8 +11,8 @@ integer (``read_key`` takes it apart)::
 
 __all__ = [
     "ACCESSES", "A_ROWS", "CONJ_BOTH", "COPIED_ROWS", "COPIED_SIZE", "COPIED_WORK", "CROWDED_BYTES", "DECLINED", "DONE",
-    "EXCHANGE", "EXTENT_BITS", "LANE_B_BYTES", "LANE_ROWS", "PLAIN", "SPARE_EXTENT", "TURN_A", "TURN_B", "VECTORS",
-    "read_key",
+    "EXCHANGE", "EXTENT_BITS", "LANE_BATCH", "LANE_B_BYTES", "LANE_ROWS", "PLAIN", "SPARE_EXTENT", "TURN_A", "TURN_B",
+    "VECTORS", "read_key",
 ]  # fmt: skip
 
 DECLINED = 0  # something that the general way must look at; nothing was written
@@ -33,6 +33,10 @@ VECTORS = 32  # 1-d operands are allowed: a row on the left, a column on the rig
 # 1.09 1.09, c64 0.70 1.02 1.08, c128 0.72 0.79 1.09; 4 rows with 512, 1024, 2048 KiB: f32 0.80 1.00 0.97, f64 0.85 0.88
 # 0.87, c64 0.77 0.95 1.07, c128 0.79 0.99 0.96.
 LANE_ROWS, LANE_B_BYTES = 4, 256 * 1024
+
+# Terms of a batch from which on another path or a second thread may repay the 30 us of a general call: two threads'
+# worth (``parallel.TERMS_PER_THREAD``).
+LANE_BATCH = 2 * 64**3
 
 # Which small B without unit column stride are copied, so that they have it: up to COPIED_WORK terms, times the chains
 # of an element, if A has at least COPIED_ROWS rows or B at most COPIED_SIZE elements.

@@ -34,6 +34,7 @@ __all__ = [
     "model_limits",
     "reads_a_as_it_lies",
     "runnable",
+    "stack_lane_terms",
     "wants_swap",
 ]
 
@@ -293,3 +294,10 @@ def fast_lane_terms(dtype: str) -> tuple[int, int]:
     alone, crowded, _ = direct_terms(dtype)
     most = lane_terms(in_force(current()), dtype, alone)
     return most, min(most, crowded)
+
+
+def stack_lane_terms(dtype: str) -> int:
+    """Return the largest m * n * k of an item of a batch that the lane of small batches does; tuning may lower it."""
+    alone, _, item = direct_terms(dtype)
+    most, _ = fast_lane_terms(dtype)
+    return item if most == alone else min(item, most)
