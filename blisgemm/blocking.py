@@ -212,7 +212,7 @@ def tiles_for(kernel: KernelSpec, chosen: Blocking, m: int, n: int, threads: int
 
     Source: 16 cores of an Emerald Rapids VM, 2026-11-30, MKL's time by ours with about 8, 16, 32 and 64 tiles for each
     thread: f32 n = 4000 1.04 1.04 1.15 1.11, 8000 0.88 0.91 0.99 0.98, f64 4000 0.75 0.84 0.86 0.87. With ic x jr ways
-    of fixed shares, in the loop order of before, f32 n = 2000, 4000, 8000 785 870 896 GFLOP/s, with tiles 1278 1482 1631.
+    of fixed shares, in the loop order of before, f32 n = 2000, 4000, 8000 785 870 896 GFLOP/s, tiles 1278 1482 1631.
     """
     mc_cur = min(chosen.mc, m)
     area = n * mc_cur / (threads * TILES_PER_THREAD)
