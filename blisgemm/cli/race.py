@@ -4,7 +4,8 @@ Knows: how to time two libraries fairly in one process. Does not know: either of
 ``bench/`` holds the measurements that the library's constants rest on.
 
 Both get the same arrays and a result array of their own. Turns alternate, so that a busy
-moment or a change of clock hits both; what is shown is the median.
+moment or a change of clock hits both; what is shown is the median. On several threads each has all its turns at once,
+after the workers of the other have gone to sleep.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ _SIZES, _QUICK_SIZES = (8, 32, 128, 512, 1024, 2048), (8, 128, 512)
 _DTYPES = ("float32", "float64")
 _TURNS, _QUICK_TURNS = 15, 7
 _LEAST_TURNS = 3
+# On several threads, seconds before each library's samples: OpenBLAS's workers spin for a tenth of a second after a
+# call and would hold the cores that the other's need (2 cores, n = 512, f32: 78 GFLOP/s after 40 ms, 138 after 200).
+# Then so many calls wake its own.
+_PAUSE, _WAKING_CALLS = 0.2, 3
 # Seconds: one sample lasts at least this long, so that the clock's grain (under 0.1 µs) doesn't matter.
 _SAMPLE = 2e-3
 _CELL, _QUICK_CELL = 0.8, 0.15  # of one size, dtype and thread count
@@ -95,9 +100,13 @@ def _race(n: int, dtype: str, threads: int, quick: bool, wrong: list[str]) -> Ce
         most, budget = (_QUICK_TURNS, _QUICK_CELL) if quick else (_TURNS, _CELL)
         turns = max(_LEAST_TURNS, min(most, int(budget / turn)))
         samples: tuple[list[float], list[float]] = ([], [])
-        for _ in range(turns):
+        rounds, each = (turns, 1) if threads == 1 else (1, turns)
+        for _ in range(rounds):
             for runner, count, times in zip(runners, repeats, samples, strict=True):
-                times.append(_sample(runner, count))
+                if threads > 1:
+                    time.sleep(_PAUSE)
+                    _sample(runner, _WAKING_CALLS)
+                times += [_sample(runner, count) for _ in range(each)]
     return Cell(statistics.median(samples[0]), statistics.median(samples[1]))
 
 
