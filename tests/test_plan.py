@@ -11,6 +11,7 @@ import pytest
 import blisgemm
 from blisgemm.errors import BlisgemmTypeError, BlisgemmValueError
 from blisgemm.machine.known import KNOWN
+from blisgemm.machine import current
 from blisgemm.outcome import CROWDED_BYTES
 from blisgemm.plan import Plan, plan_for
 from blisgemm.ukernel import catalog
@@ -94,7 +95,7 @@ def test_a_product_of_the_fast_lane_is_planned_as_it_runs(n: int) -> None:
 def test_rows_of_b_that_crowd_l1_lower_the_limit_of_the_direct_path(dtype: str) -> None:
     alone, crowded, _ = direct_terms(dtype)
     if crowded == alone:
-        pytest.skip("not where direct has one limit")
+        pytest.skip(f"{current().isa.name} has one limit for {dtype}, however B lies (ways.DIRECT_EDGES)")
     n = round(alone ** (1 / 3))
     a = np.ones((n, n), dtype)
     wide = np.ones((n, CROWDED_BYTES // a.itemsize * 2), dtype)
