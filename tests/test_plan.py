@@ -10,8 +10,8 @@ import pytest
 
 import blisgemm
 from blisgemm.errors import BlisgemmTypeError, BlisgemmValueError
-from blisgemm.machine.known import KNOWN
 from blisgemm.machine import current
+from blisgemm.machine.known import KNOWN
 from blisgemm.outcome import CROWDED_BYTES
 from blisgemm.plan import Plan, plan_for
 from blisgemm.ukernel import catalog
