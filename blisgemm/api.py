@@ -15,7 +15,7 @@ from .gufunc import NOT_GIVEN, general_matmul
 from .outcome import DECLINED, DONE, EXCHANGE, LANE_BATCH, PLAIN, SPARE_EXTENT, TURN_A, TURN_B, VECTORS
 from .parallel import check_threads, get_num_threads
 from .plan import Plan, numpy_plan
-from .ways import choose_kernel, fast_lane_kc, fast_lane_terms, stack_lane_terms
+from .ways import choose_kernel, fast_lane_kc, fast_lane_terms, stack_lane_terms, turned_columns
 
 __all__ = ["explain", "gemm", "matmul"]
 
@@ -239,7 +239,8 @@ def _open_lane(x1: Any, x2: Any) -> Any:
     kernel = choose_kernel(name, "direct")[0]
     routes: dict[tuple[int, int], Any] = {}
     spare = _empty((SPARE_EXTENT, SPARE_EXTENT), x1.dtype)
-    lane = (entry_point("fast_lane", kernel), kernel, fast_lane_kc(name), *fast_lane_terms(name), spare, routes)
+    limits = (fast_lane_kc(name), *fast_lane_terms(name))
+    lane = (entry_point("fast_lane", kernel), kernel, *limits, turned_columns(name), spare, routes)
     _lanes[x1.dtype] = lane
     return lane
 
@@ -251,7 +252,7 @@ def _by_stack_lane(x1: Any, x2: Any, out: Any, op: int, alpha: Any, beta: Any, t
     if lane is None:
         from .compiled import entry_point
 
-        _, kernel, kc_max, _, _, spare, _ = _lanes[dt]
+        _, kernel, kc_max, _, _, _, spare, _ = _lanes[dt]
         item_terms = stack_lane_terms(_operands.kernel_dtype(dt))  # type: ignore[arg-type]
         lane = _stack_lanes[dt] = (entry_point("stack_lane", kernel), kernel, kc_max, item_terms, spare)
     code, kernel, kc_max, item_terms, spare = lane
@@ -266,12 +267,12 @@ def _folded(x1: Any, x2: Any, out: Any, op: int) -> tuple[Any, Any, Any] | None:
     Items that meet one B, and follow each other, are the rows of one A; several leading dimensions are one. No
     element's chain of additions changes, so no bit does.
     """
+    if not type(x1) is type(x2) is type(out) is _ndarray:
+        return None
     shape1, shape2 = x1.shape, x2.shape
     if len(shape1) == 3 and (len(shape2) > 2 or out.size < (_FOLDED_SIZE if len(shape2) == 2 else _FOLDED_VECTOR_SIZE)):
         return None
-    if not (type(x1) is type(x2) is type(out) is _ndarray and x1.flags.c_contiguous and out.flags.c_contiguous):
-        return None
-    if not out.size or not x1.size:
+    if not (x1.flags.c_contiguous and out.flags.c_contiguous and out.size and x1.size):
         return None
     if len(shape2) < 3:
         n = () if len(shape2) == 1 else (shape2[0 if op & TURN_B else 1],)
@@ -309,7 +310,7 @@ def _by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any,
         lane = _lanes.get(dt) or _open_lane(x1, x2)
         if lane is None:
             return None
-        code, kernel, kc_max, terms, crowded, spare, routes = lane
+        code, kernel, kc_max, terms, crowded, few, spare, routes = lane
         if out is None:
             shape1, shape2 = x1.shape, x2.shape
             if len(shape1) == len(shape2) == 2:
@@ -333,7 +334,7 @@ def _by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any,
             copied = beta != 0  # into out, before the product: only once all is checked
         if copied:
             terms = crowded = 0
-        state = code(kernel, kc_max, terms, crowded, spare, x1, x2, out, _ndarray, dt, op, alpha, beta)
+        state = code(kernel, kc_max, terms, crowded, few, spare, x1, x2, out, _ndarray, dt, op, alpha, beta)
     except (AttributeError, IndexError, TypeError, ValueError, MemoryError):
         return None  # not arrays, or not of shapes that fit: the general way says so
     if state == DECLINED:

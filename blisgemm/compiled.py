@@ -40,7 +40,8 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
     k, i = KernelType(kernel), types.intp
     scalar = numpy_support.from_dtype(np.dtype(kernel.acc_dtype))
     if name in ("fast_lane", "stack_lane"):
-        return (k, i, i, i, *(PyObject,) * 6, i, scalar, scalar)
+        limits = (i,) * (4 if name == "fast_lane" else 3)
+        return (k, *limits, *(PyObject,) * 6, i, scalar, scalar)
     product = (scalar, PyObject, PyObject, scalar, PyObject, i)
     if name in ("run_direct", "run_columns"):
         return (k, i, types.boolean, types.UniTuple(i, 2), *product, TEAM)

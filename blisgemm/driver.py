@@ -19,7 +19,7 @@ from .operands import Operands, kernel_dtype
 from .outcome import CONJ_BOTH, CROWDED_BYTES, EXCHANGE, read_key
 from .parallel import ALONE, Team, region
 from .plan import Plan, plan_for
-from .ways import wants_swap
+from .ways import wants_swap, wants_turn
 from .workspace import borrow, give_back
 
 __all__ = ["plan_operands", "planned", "route_of", "run"]
@@ -36,8 +36,10 @@ def plan_operands(operands: Operands, threads: int) -> Plan:
     batch = math.prod(operands.target.shape[:-2])
     if operands.alpha == 0 and m and n and batch:
         k = 0  # A and B are not read
-    swapped = _is_swapped(operands.target)
     a, b = operands.a, operands.b
+    swapped = _is_swapped(operands.target)
+    if _may_turn(a, b, operands.target, swapped):
+        swapped = not swapped
     if swapped:
         a, b = b.swapaxes(-1, -2), a.swapaxes(-1, -2)
     dtype = kernel_dtype(operands.target.dtype)
@@ -63,11 +65,22 @@ def _is_swapped(c: Array) -> bool:
     return wants_swap(m, n, unit_row=c.strides[-2] == c.itemsize, unit_column=c.strides[-1] == c.itemsize)
 
 
+def _may_turn(a: Array, b: Array, c: Array, swapped: bool) -> bool:
+    dtype = kernel_dtype(c.dtype)
+    if c.ndim != 2 or dtype is None:
+        return False
+    (m, k), n = a.shape, b.shape[1]
+    a_rows, b_columns = a.strides[1] == a.itemsize, b.strides[0] == b.itemsize
+    return wants_turn(m, n, k, dtype, swapped=swapped, a_rows=a_rows, b_columns=b_columns)
+
+
 def run(plan: Plan, operands: Operands) -> Array:
     """Compute ``operands.out`` by ``plan`` and return it."""
     a, b, c, op = operands.a, operands.b, operands.target, operands.conj
     target = c
     swapped = _is_swapped(c)  # C' = B' A': the same bits, and the same loops
+    if plan.swapped != swapped and _may_turn(a, b, c, swapped):
+        swapped = plan.swapped
     if swapped and c.ndim == 2:
         op |= EXCHANGE
     elif swapped:

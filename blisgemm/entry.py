@@ -29,6 +29,9 @@ from .outcome import (
     SPARE_EXTENT,
     TURN_A,
     TURN_B,
+    TURNED_BYTES,
+    TURNED_ROWS,
+    TURNED_STEPS,
     VECTORS,
 )
 from .team import alone, join, take_number
@@ -120,10 +123,23 @@ def is_swapped(m, n, row_stride, column_stride, itemsize):
     return m > 1 and (n == 1 or (row_stride == itemsize and column_stride != itemsize))
 
 
+@inlined
+def is_turned(rows, columns, k, left, few):
+    """Whether the other one of A B and B' A' is computed; the same as ``ways.wants_turn``. ``left``: the left one."""
+    return (
+        columns >= 2
+        and columns <= few
+        and left.strides[1] == left.itemsize
+        and rows >= TURNED_ROWS
+        and k >= TURNED_STEPS
+        and rows * k * left.itemsize >= TURNED_BYTES
+    )
+
+
 @njit
 def fast_lane(
-    kernel, kc_max, work_limit, crowded_limit, spare_object, a_object, b_object, out_object, ndarray_type, descr, op,
-    alpha, beta,
+    kernel, kc_max, work_limit, crowded_limit, few, spare_object, a_object, b_object, out_object, ndarray_type, descr,
+    op, alpha, beta,
 ):  # fmt: skip
     """Do ``out[:] = alpha * op(a) @ op(b) + beta * out`` if all three are plain and small; else say what they are.
 
@@ -131,6 +147,7 @@ def fast_lane(
         kc_max: the largest k that is one kc block; larger is not done here.
         work_limit: the largest m * n * k that is done here.
         crowded_limit: the same where the rows of B crowd few sets of L1.
+        few: see ``ways.TURNED_COLUMNS``.
         spare_object: a matrix of the dtype, SPARE_EXTENT in each direction, for a copy of B; no call returns the
             GIL while it is in use.
         ndarray_type, descr: numpy.ndarray and the dtype object that all three must have.
@@ -159,7 +176,10 @@ def fast_lane(
     key = (((m << EXTENT_BITS) | n) << EXTENT_BITS) | k
     turns = op & (TURN_A | TURN_B)
     conj = op & CONJ_BOTH
-    if is_swapped(m, n, c.strides[0], c.strides[1], c.itemsize):
+    swapped = is_swapped(m, n, c.strides[0], c.strides[1], c.itemsize)
+    if is_turned(n, m, k, b.T, few) if swapped else is_turned(m, n, k, a, few):
+        swapped = not swapped
+    if swapped:
         a, b, c = b.T, a.T, c.T
         turns |= EXCHANGE
         conj = ((conj >> 1) | (conj << 1)) & CONJ_BOTH

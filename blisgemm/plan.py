@@ -21,7 +21,17 @@ from .outcome import CROWDED_BYTES
 from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
 from .ukernel import catalog
 from .ukernel.spec import SHORT_NAMES, KernelSpec, steps_of_sweep
-from .ways import Way, choose_kernel, choose_way, few_of, reads_a_as_it_lies, runnable, wants_swap
+from .ways import (
+    Way,
+    choose_kernel,
+    choose_way,
+    few_of,
+    reads_a_as_it_lies,
+    runnable,
+    turned_columns,
+    wants_swap,
+    wants_turn,
+)
 from .workspace import buffer_bytes
 
 if TYPE_CHECKING:  # loaded by the first plan, not by the import of the package, which never needs it
@@ -240,6 +250,8 @@ def make_plan(
         blocking = _check_blocking(blocking, spec or choose_kernel(name, "packed")[0])
     limit = get_num_threads() if threads is None else check_threads(threads)
     swapped = wants_swap(m, n, unit_row=False, unit_column=True)
+    if path is None and wants_turn(m, n, k, name, swapped=swapped, a_rows=True, b_columns=n == 1):
+        swapped = not swapped
     access = "columns" if swapped and k > 1 else "rows"  # A's transpose, if C-contiguous, has unit row stride
     if access == "rows" and not swapped and k > 1 and n * np.dtype(name).itemsize % CROWDED_BYTES == 0:
         access = "crowded"
@@ -320,7 +332,9 @@ def plan_for(
     if tuning is None:
         tuning = in_force(machine)
     way, why = Way(path or "packed", path or "packed"), "path: as asked for"
-    notes = [f"tuning file {tuning.source}: {tuning.ignored}"] * bool(tuning.ignored)
+    turned = swapped and m <= turned_columns(dtype) and access == "columns"  # of A B: m is the number of its columns
+    notes = [f"layout: {m} columns of B fill no vectors; turned, vectors lie along A's rows"] * (turned and m > 1)
+    notes += [f"tuning file {tuning.source}: {tuning.ignored}"] * bool(tuning.ignored)
     if path is None:
         way, why, tuned = choose_way(machine, m, n, k, dtype, access, tuning, threads, batch)
         notes += tuned

@@ -613,3 +613,13 @@ def test_a_sparse_matrix_is_never_wrapped_as_an_object() -> None:
         matmul(a, b)
     with pytest.raises((TypeError, ValueError)):
         blisgemm.gemm(a, b)
+
+
+def test_out_as_a_tuple_is_understood_where_the_lanes_decline() -> None:
+    for shapes in (((2, 3, 4), (4,)), ((2, 2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((0, 0, 0), (0,))):
+        a, b = (np.ones(shape, np.float32) for shape in shapes)
+        for other in (b, b.astype(bool)):
+            want = np.matmul(a, other)
+            out = np.empty_like(want)
+            assert blisgemm.matmul(a, other, out=(out,)) is out
+            assert (out == want).all()

@@ -157,12 +157,13 @@ def test_a_key_leads_to_the_plan_of_the_general_way(dtype: str) -> None:
     blisgemm.matmul(np.ones((2, 2), dtype), np.ones((2, 2), dtype))
     code, kernel, kc_max, *_, spare, _ = api._lanes[np.dtype(dtype)]
     far = numbers(9, 1024, dtype=dtype)[:, :5]  # rows that crowd few sets of L1
-    key = code(kernel, kc_max, 0, 0, spare, numbers(7, 9, dtype=dtype), far, numbers(7, 5, dtype=dtype), np.ndarray,
+    few = api.turned_columns(dtype)
+    key = code(kernel, kc_max, 0, 0, few, spare, numbers(7, 9, dtype=dtype), far, numbers(7, 5, dtype=dtype), np.ndarray,
                far.dtype, 0, 1.0, 0.0)  # fmt: skip
     assert outcome.read_key(key)[3] == "crowded" == blisgemm.driver._access(far)
     for m, n, k in SHAPES:
         for (_, a), (_, b), (_, out) in product(*(layouts(numbers(*s, dtype=dtype)) for s in ((m, k), (k, n), (m, n)))):
-            key = code(kernel, kc_max, 0, 0, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0)
+            key = code(kernel, kc_max, 0, 0, few, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0)
             assert key > outcome.PLAIN
             *extents, access, op, a_rows = outcome.read_key(key)
             assert extents == [m, n, k]
@@ -336,3 +337,45 @@ def test_lanes_are_for_the_kernel_and_blocks_that_plans_name() -> None:
         _, kernel, kc_max, *_ = api._lanes[np.dtype(dtype)]
         assert kernel == choose_kernel(dtype, "direct")[0]
         assert kc_max == fast_lane_kc(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("few", [2, 5])
+def test_few_columns_or_rows_in_any_layout(dtype: str, few: int) -> None:
+    """Whether C or its transpose is computed depends on all three layouts, in compiled code and in Python alike."""
+    for m, n, k in ((260, few, 131), (few, 260, 131)):
+        a0, b0, c0 = numbers(m, k, dtype=dtype), numbers(k, n, dtype=dtype, seed=1), numbers(m, n, dtype=dtype, seed=2)
+        for (i, a), (j, b), o in product(enumerate(layouts_of(a0)), enumerate(layouts_of(b0)), range(4)):
+            out = layouts_of(c0.copy())[o]
+            expect_equal(blisgemm.matmul(a, b, out=out), a0 @ b0, case=f"layouts {i} {j} {o}")
+            out[...] = c0
+            prepared = prepare(a, b, out, 2, 3, out, False, False, None, None, "same_kind", "K")
+            plan = driver.plan_operands(prepared, 1)
+            expect_equal(driver.run(plan, prepared), 2 * (a0 @ b0) + 3 * c0, plan, f"layouts {i} {j} {o}")
+
+
+def layouts_of(x: np.ndarray) -> list[np.ndarray]:
+    return [layout for _, layout in layouts(x)]
+
+
+def test_the_lane_and_the_plan_turn_the_same_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    met: list[bool] = []
+    seen = 0
+    planned = api._planned
+
+    def spy(routes: Any, key: tuple[int, int], dtype: Any) -> Any:
+        met.append(bool(outcome.read_key(key[0])[4] & outcome.EXCHANGE))
+        return planned(routes, key, dtype)
+
+    monkeypatch.setattr(api, "_planned", spy)
+    blisgemm.matmul(numbers(3, 3), numbers(3, 3))  # opens the lane
+    api._lanes[np.dtype("float32")][-1].clear()
+    for (m, n, k), i, j, o in product([(600, 2, 500), (2, 600, 500), (600, 8, 500), (600, 30, 500)], *[range(3)] * 3):
+        a, b, out = layouts_of(numbers(m, k))[i], layouts_of(numbers(k, n))[j], layouts_of(numbers(m, n))[o]
+        met.clear()
+        blisgemm.matmul(a, b, out=out)
+        prepared = prepare(a, b, None, 1, 0, out, False, False, None, None, "same_kind", "K")
+        if met:  # not done by the lane itself, nor met before
+            assert met == [driver.plan_operands(prepared, 1).swapped], (m, n, k, i, j, o)
+            seen += 1
+    assert seen > 20
