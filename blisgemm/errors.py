@@ -10,6 +10,8 @@ __all__ = [
     "BlisgemmTypeError",
     "BlisgemmValueError",
     "BlisgemmWarning",
+    "CudaError",
+    "CudaUnavailableError",
     "OverrideError",
 ]
 
@@ -28,6 +30,25 @@ class BlisgemmTypeError(BlisgemmError, TypeError):
 
 class OverrideError(BlisgemmValueError):
     """An environment override (``BLISGEMM_*``) that is unknown or can't run on this machine."""
+
+
+class CudaUnavailableError(BlisgemmError, RuntimeError):
+    """Nothing can run on a GPU here: the text says what is missing and which extra brings it."""
+
+
+class CudaError(BlisgemmError, RuntimeError):
+    """A CUDA call failed.
+
+    ``call`` is the name of the driver function, ``name`` CUDA's name of the error
+    (``"CUDA_ERROR_OUT_OF_MEMORY"``), ``text`` what it means.
+    """
+
+    def __init__(self, call: str, name: str, text: str) -> None:
+        super().__init__(call, name, text)
+        self.call, self.name, self.text = call, name, text
+
+    def __str__(self) -> str:
+        return f"{self.call} failed with {self.name}: {self.text}"
 
 
 class BlisgemmWarning(UserWarning):
