@@ -61,6 +61,14 @@ def to_host(pointer: int, count: int, dtype: str = "float32") -> np.ndarray[Any,
     return found
 
 
+def torch_with_cuda() -> Any:
+    """Return torch, if it's a build that can use the GPU."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    return torch
+
+
 # ---- devices and contexts ---------------------------------------------------------------------------------------
 
 
@@ -303,7 +311,7 @@ def test_our_own_array_is_read_through_its_interface() -> None:
 
 
 def test_dlpack_of_our_own_array() -> None:
-    torch = pytest.importorskip("torch")
+    torch = torch_with_cuda()
     pytest.importorskip("cuda.core")
     x = DeviceArray.from_host(np.arange(6.0).reshape(2, 3))
     tensor = torch.from_dlpack(x)
@@ -325,7 +333,7 @@ class OnlyDlpack:
 
 
 def test_an_array_that_speaks_dlpack_only_is_read() -> None:
-    torch = pytest.importorskip("torch")
+    torch = torch_with_cuda()
     pytest.importorskip("cuda.core")
     tensor = torch.arange(12, device="cuda:0", dtype=torch.float32).reshape(3, 4).T
     view = view_of("x", OnlyDlpack(tensor))
@@ -334,7 +342,7 @@ def test_an_array_that_speaks_dlpack_only_is_read() -> None:
 
 
 def test_torch_tensors_streams_and_results() -> None:
-    torch = pytest.importorskip("torch")
+    torch = torch_with_cuda()
     x = torch.zeros((4, 6), device="cuda:0", dtype=torch.bfloat16, requires_grad=True)
     view = view_of("x", x.T)
     assert (view.pointer, view.shape, view.strides, view.dtype) == (x.data_ptr(), (6, 4), (1, 6), "bfloat16")
@@ -353,7 +361,7 @@ def test_torch_tensors_streams_and_results() -> None:
 
 
 def test_a_kernel_runs_in_the_order_of_torchs_stream(add: driver.Kernel) -> None:
-    torch = pytest.importorskip("torch")
+    torch = torch_with_cuda()
     side = torch.cuda.Stream(0)
     with torch.cuda.stream(side):
         x = torch.zeros(1 << 20, device="cuda:0")
@@ -365,7 +373,7 @@ def test_a_kernel_runs_in_the_order_of_torchs_stream(add: driver.Kernel) -> None
 
 
 def test_a_graph_keeps_its_buffers_and_replays(add: driver.Kernel) -> None:
-    torch = pytest.importorskip("torch")
+    torch = torch_with_cuda()
     x = torch.zeros(256, device="cuda:0")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
