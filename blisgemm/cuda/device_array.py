@@ -28,8 +28,7 @@ class DeviceArray:
         device: Ordinal of the device; the current one, or 0, if not given.
         stream: The stream that uses it; it's freed in the order of that stream.
 
-    Example:
-        ``torch.as_tensor(x, device="cuda")``, ``cupy.asarray(x)`` and ``numba.cuda.as_cuda_array(x)`` share its memory.
+    ``torch.as_tensor(x, device="cuda")``, ``cupy.asarray(x)`` and ``numba.cuda.as_cuda_array(x)`` share its memory.
     """
 
     __slots__ = ("__weakref__", "_freed", "device", "dtype", "nbytes", "pointer", "shape", "stream", "strides")
