@@ -80,7 +80,7 @@ def _look() -> tuple[Any, str | None]:
     try:
         api: Any = importlib.import_module("cuda.bindings.driver")
         version = str(getattr(importlib.import_module("cuda.bindings"), "__version__", "0"))
-    except ImportError as error:
+    except (ImportError, OSError, RuntimeError) as error:
         return None, f"the package cuda-bindings can't be imported ({error}): {_EXTRAS}"
     try:
         status = api.cuInit(0)[0]
