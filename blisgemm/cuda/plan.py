@@ -1,0 +1,250 @@
+"""A GPU plan: which kernel will run for a product, how it is divided, and why; printed and executed alike.
+
+Knows: how tiles and the division of work are chosen from extents, layouts and the card. Does not know: arrays, CUDA,
+how anything is run. Called by ``run`` (per call, cached) and by people (``make_plan``, ``explain``).
+
+The model: a multiprocessor with b blocks of threads computes at 1 - 2^-b of its full speed, since one block alone waits
+for its copies. ``tiles`` takes as long as the fullest multiprocessor; ``streamk`` divides slabs evenly, but blocks that
+go on from tile to tile are slower, and parts of tiles go through memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ..errors import BlisgemmTypeError, BlisgemmValueError
+from .catalog import Entry, tiles_for
+from .device import KNOWN_DEVICES, Device
+from .tiles import SHORT, KernelSpec, Operand
+
+__all__ = ["Layout", "Plan", "make_plan_for", "plan_for"]
+
+# Source: one H200, 2026-11-30: blocks that go on from tile to tile reach 0.87 to 0.97 of the speed of those of one tile
+# (float32, n = 2048 to 4096), and a block should have so many slabs at least, or the parts cost more than they spare.
+_STREAMK_SPEED, _LEAST_SLABS = 0.87, 4
+# Microseconds that parts of tiles cost: written, counted and added up, and what a launch takes in any case.
+_PARTS_US, _LAUNCH_US = 5.0, 2.0
+_CLOCK_GHZ = 1.7  # where nobody says; it scales both sides
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an operand lies: ``k`` or ``r`` (see ``tiles``), elements that may be copied at once; ``packed``: it is
+    copied to layout k first, since neither axis has unit stride."""
+
+    order: str
+    vector: int
+    packed: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How ``m x k`` times ``k x n`` will be computed on a card.
+
+    Attributes:
+        m, n, k, batch, dtype: of the product as it is computed (``swapped``: C' = B' A', since C lies by columns).
+        spec: the kernel. blocks: of threads, over C; whole: of ``streamk``, tiles that are not divided.
+        parts_bytes: memory for parts of tiles; packed_bytes: for copies of A and B.
+        reasons: why, in words.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: str
+    device: Device
+    spec: KernelSpec
+    tiles_m: int
+    tiles_n: int
+    blocks: int
+    whole: int
+    pack_a: bool = False
+    pack_b: bool = False
+    swapped: bool = False
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def parts_bytes(self) -> int:
+        return 2 * self.blocks * self.spec.sum_bytes if self.spec.schedule == "streamk" else 0
+
+    @property
+    def packed_bytes(self) -> int:
+        rows = self.m * self.pack_a + self.n * self.pack_b
+        return rows * self.k * self.spec.itemsize * self.batch
+
+    def __str__(self) -> str:
+        """The plan in words and numbers, one fact a line."""
+        spec, tile = self.spec, self.spec.tile
+        times = f"{self.batch} times " if self.batch != 1 else ""
+        engine = {"simt": "fmas", "dmma8": "tensor cores of float64", "dmma4": "tensor cores of float64"}[tile.engine]
+        slabs = -(-self.k // tile.bk)
+        lines = [
+            f"{times}({self.m} x {self.k}) * ({self.k} x {self.n}), {self.dtype}, on {self.device.name}",
+            f"kernel    {spec.name}",
+            f"block     {tile.bm} x {tile.bn} of C by {tile.bk} of k, {tile.threads} threads, "
+            f"{spec.shared_bytes / 1024:g} KiB of shared memory in {tile.stages} stages",
+            f"warp      {tile.wm} x {tile.wn}, thread {tile.tm} x {tile.tn}, by {engine}",
+            f"grid      {self.tiles_m} x {self.tiles_n} tiles of {slabs} slabs, {self.blocks} blocks of threads"
+            + (f", {self.whole} tiles whole and the others divided" if spec.schedule == "streamk" else ""),
+            f"memory    {self.parts_bytes / 1024:,.0f} KiB for parts, {self.packed_bytes / 1024:,.0f} KiB for copies",
+        ]
+        if self.swapped:
+            lines.insert(1, "layout    computed as C' = B' * A' (transposed), since C lies by columns")
+        lines += [f"because   {self.reasons[0]}"] * bool(self.reasons)
+        return "\n".join(lines + [f"          {reason}" for reason in self.reasons[1:]])
+
+
+@lru_cache(maxsize=4096)
+def plan_for(
+    device: Device, m: int, n: int, k: int, dtype: str, a: Layout, b: Layout, c_vector: int, *, batch: int = 1,
+    reads_c: bool = False, out: str = "", conj_a: bool = False, conj_b: bool = False, swapped: bool = False,
+    atomic: bool = False,
+) -> Plan:  # fmt: skip
+    """Return the plan for checked arguments; cached. c_vector: elements of C that lie adjacent and aligned."""
+    reasons = [
+        f"{name}: neither axis has unit stride, so it is copied first" for name, x in (("A", a), ("B", b)) if x.packed
+    ]
+    best: tuple[float, Entry, str, int, int, str] | None = None
+    for entry in tiles_for(dtype, device.capability):
+        spec = _spec_for(entry, dtype, a, b, device)
+        if spec is None or spec.shared_bytes > device.shared_bytes_per_block:
+            continue
+        for found in _schedules(device, entry, spec, m, n, k, batch):
+            if best is None or found[0] < best[0]:
+                best = found
+    if best is None:
+        raise BlisgemmValueError(f"device: {device.name} has too little shared memory for any kernel of {dtype}")
+    _, entry, schedule, blocks, whole, why = best
+    tile = entry.tile
+    spec = _spec_for(entry, dtype, a, b, device)
+    assert spec is not None
+    vector = min(c_vector, spec.group_elements if tile.engine == "simt" else 2)
+    if tile.engine == "simt" and spec.b.shared != "r":
+        vector = 1
+    edges = bool(m % tile.bm or n % tile.bn or k % tile.bk)
+    spec = spec.with_(
+        c_vector=vector, edges=edges, reads_c=reads_c, schedule=schedule, out=out or dtype, conj_a=conj_a, conj_b=conj_b
+    )
+    reasons.append(why)
+    if edges:
+        reasons.append(f"{m} x {n} x {k} ends inside tiles: lanes beyond the end copy zeros and store nothing")
+    tiles_m, tiles_n = -(-m // tile.bm), -(-n // tile.bn)
+    return Plan(
+        m,
+        n,
+        k,
+        batch,
+        dtype,
+        device,
+        spec,
+        tiles_m,
+        tiles_n,
+        blocks,
+        whole,
+        a.packed,
+        b.packed,
+        swapped,
+        tuple(reasons),
+    )
+
+
+def _spec_for(entry: Entry, dtype: str, a: Layout, b: Layout, device: Device) -> KernelSpec | None:
+    """Return the kernel of a tile for these layouts; ``None`` if they don't divide."""
+    operands = []
+    for layout in (a, b):
+        # fmas read rows of shared memory; elements along p are turned on the way, or their reads take many registers
+        turned = layout.order == "k" and entry.tile.engine == "simt" and dtype == "float32"
+        operands.append(Operand(layout.order, 1 if turned else layout.vector, turned))
+    try:
+        return KernelSpec(
+            dtype, entry.tile, operands[0], operands[1], copies="async" if device.asynchronous else "plain"
+        )
+    except BlisgemmValueError:
+        return None
+
+
+def _speed(blocks: float) -> float:
+    """Return the share of a multiprocessor's full speed that so many blocks of threads reach."""
+    return float(1 - 0.5**blocks)
+
+
+def _schedules(
+    device: Device, entry: Entry, spec: KernelSpec, m: int, n: int, k: int, batch: int
+) -> list[tuple[float, Entry, str, int, int, str]]:
+    """Return the ways to divide the work: (microseconds by the model, tile, schedule, blocks, whole tiles, why)."""
+    tile = entry.tile
+    tiles = -(-m // tile.bm) * -(-n // tile.bn)
+    slabs = -(-k // tile.bk)
+    fits = device.blocks(tile.threads, entry.registers, spec.shared_bytes)
+    if not fits:
+        return []
+    places = device.multiprocessors * fits
+    work = tile.bm * tile.bn * tile.bk * (4 if spec.complex else 1)  # real fmas in a slab
+    clock = (device.clock_ghz or _CLOCK_GHZ) * 1e3
+    slab_us = work / (device.fmas(spec.reals) * entry.speed * clock)  # of one block with the multiprocessor's speed
+    waves, rest = divmod(tiles * batch, places)
+    last = -(-rest // device.multiprocessors)
+    alone = waves * fits * slabs * slab_us / _speed(fits) + (last * slabs * slab_us / _speed(last) if last else 0.0)
+    why = f"{tiles * batch:,} tiles of {tile.bm} x {tile.bn} for {places} places: {waves} waves and {rest} more"
+    found = [(alone + _LAUNCH_US, entry, "tiles", tiles, 0, why)]
+    total = tiles * slabs
+    if batch == 1 and total > 1 and slabs > 1:
+        blocks = max(1, min(places, total // _LEAST_SLABS))
+        whole = max(0, tiles // places - 1) * places
+        if whole:
+            blocks = places
+        share = -(-(total - whole * slabs) // blocks) + whole // blocks * slabs
+        busy = -(-blocks // device.multiprocessors)
+        even = share * busy * slab_us / _speed(busy) / _STREAMK_SPEED
+        text = (
+            f"{tiles:,} tiles of {tile.bm} x {tile.bn} would leave places empty: {slabs} slabs each are divided evenly"
+        )
+        found.append((even + _PARTS_US + _LAUNCH_US, entry, "streamk", blocks, whole, text))
+    return found
+
+
+def make_plan_for(
+    m: int, n: int, k: int, dtype: Any = "float32", *, device: str | Device = "h200", trans_a: bool = False,
+    trans_b: bool = False, batch: int = 1,
+) -> Plan:  # fmt: skip
+    """Return the plan for contiguous operands on a card by name, or by its facts; no GPU is needed.
+
+    Args:
+        m, n, k: extents, at least 1. dtype: float32, float64, complex64 or complex128.
+        device: a name of ``KNOWN_DEVICES`` or a Device. trans_a, trans_b: whether A, B come transposed. batch: items.
+
+    Raises:
+        BlisgemmTypeError, BlisgemmValueError: an argument is not as above.
+
+    Example:
+        >>> print(make_plan_for(4096, 4096, 4096).spec.tile.name)
+        simt_64x128x32_w32x64_t8x8_s2
+    """
+    import numpy as np
+
+    for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch)):
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise BlisgemmTypeError(f"{name}: expected an integer >= 1; got {value!r}")
+        if not 1 <= value < 2**31:
+            raise BlisgemmValueError(f"{name}: expected an integer from 1 to 2**31 - 1; got {value}")
+    try:
+        word = np.dtype(dtype).name
+    except TypeError:
+        raise BlisgemmTypeError(f"dtype: expected a NumPy dtype; got {dtype!r}") from None
+    if word not in SHORT:
+        raise BlisgemmValueError(f"dtype: expected one of {', '.join(SHORT)}; got {word}")
+    if isinstance(device, str):
+        if device not in KNOWN_DEVICES:
+            raise BlisgemmValueError(f"device: expected one of {', '.join(KNOWN_DEVICES)}; got {device!r}")
+        device = KNOWN_DEVICES[device]
+    size = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}[word]
+
+    def vector(adjacent: int) -> int:
+        return next(v for v in (16 // size, 2, 1) if v <= max(1, 16 // size) and adjacent % v == 0)
+
+    a = Layout("r", vector(m)) if trans_a else Layout("k", vector(k))
+    b = Layout("k", vector(k)) if trans_b else Layout("r", vector(n))
+    return plan_for(device, int(m), int(n), int(k), word, a, b, vector(n), batch=int(batch))
