@@ -60,13 +60,15 @@ def require() -> None:
     """
     import numba.cuda  # noqa: F401
 
+    import_module("cuda.core")
+
 
 def compile_python(function: Any, signature: Any, architecture: tuple[int, int], bounds: Any = None) -> Compiled:
     """Compile a Python function as a kernel. bounds: threads of a block, and how many blocks shall fit at once."""
     import numpy as np
 
     if not hasattr(np, "row_stack"):  # numba-cuda 0.30 looks for it, NumPy 2.5 no longer has it
-        np.vstack = np.vstack  # type: ignore[attr-defined]
+        np.row_stack = np.vstack  # type: ignore[attr-defined]  # noqa: NPY201
     from numba import cuda
 
     core = import_module("cuda.core")
