@@ -6,25 +6,31 @@ travel (``host``). Called by users.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BlisgemmTypeError, BlisgemmValueError
 from . import arrays, driver
-from .run import Factors, copy_items, device_of, multiply, plan_of
+from .epilogue import Epilogue, parse
+from .run import Factors, Route, copy_items, device_of, multiply, plan_of, route_of, single
 from .view import ITEM_BYTES, View
 
 __all__ = ["DTYPES", "explain", "gemm", "matmul"]
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
+_RESULTS = {
+    "float32": ("float32", "float64", "float16", "bfloat16"), "float64": ("float64", "float32", "float16"),
+    "complex64": ("complex64", "complex128"), "complex128": ("complex128", "complex64"),
+}  # fmt: skip
 _TRANS = {False: (False, False), "N": (False, False), True: (True, False), "T": (True, False), "C": (True, True),
           "R": (False, True)}  # fmt: skip
 
 
 def gemm(
     a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, out: Any = None, trans_a: Any = False,
-    trans_b: Any = False, stream: int | None = None,
+    trans_b: Any = False, dtype: Any = None, epilogue: Any = None, stream: int | None = None,
 ) -> Any:  # fmt: skip
-    """Return ``alpha * op(a) @ op(b) + beta * c``, computed on a GPU.
+    """Return ``alpha * op(a) @ op(b) + beta * c``, computed on a GPU; each element then goes through the epilogue.
 
     Args:
         a, b: ... x m x k and ... x k x n, float32, float64, complex64 or complex128 (both the same); batch dimensions
@@ -35,6 +41,13 @@ def gemm(
         out: an array for the result, of any strides; it may be c, or share memory with the operands.
         trans_a, trans_b: False or "N": as it is; True or "T": transposed; "C": transposed and conjugated; "R":
         conjugated.
+        dtype: of the result, in place of that of a: float16, bfloat16 or float64 for float32, float32 or float16 for
+            float64, the other complex type for one; rounded once. ``out`` says it too.
+        epilogue: a step, or a list of steps, done while the elements are in registers. A step is a word, or a tuple of a
+            word and its arguments: "relu", "gelu", "gelu_tanh", "silu", ("clamp", low, high), ("scale", s),
+            ("scale_rows", v), ("scale_columns", v), ("bias", v) or ("bias_columns", v), ("bias_rows", v),
+            ("residual", x); or a Python function ``f(x, i, j)`` of the element and its place, compiled by Numba, or a
+            tuple of one that takes more and these arguments: numbers, and arrays in GPU memory.
         stream: handle of a CUDA stream; ``None``: the current one of the operands' library.
 
     Returns:
@@ -46,38 +59,30 @@ def gemm(
         CudaUnavailableError: no GPU, no driver, or a package is missing; the text says which.
         CudaError: the card ran out of memory, or a call of its driver failed.
     """
-    views = {name: arrays.view_of(name, x) for name, x in (("a", a), ("b", b))}
-    trans = {name: _trans(name, x) for name, x in (("trans_a", trans_a), ("trans_b", trans_b))}
-    factors = Factors(_number("alpha", alpha), _number("beta", beta), trans["trans_a"][1], trans["trans_b"][1])
-    of_a, of_b = _matrices("a", views["a"], trans["trans_a"][0]), _matrices("b", views["b"], trans["trans_b"][0])
-    shape, of_a, of_b = _shape(of_a, of_b)
-    _check_factors(of_a.dtype, factors)
-    if c is None and factors.beta != 0:
-        raise BlisgemmValueError("c: expected an array, since beta is not 0; got None")
-    of_c = None if c is None else _like(arrays.view_of("c", c), "c", shape, of_a)
-    of_out = None if out is None else _like(arrays.view_of("out", out), "out", shape, of_a)
-    if of_out is not None and (of_out.read_only or _repeats(of_out)):
-        raise BlisgemmValueError(
-            "out: expected an array that can be written; got one that is read-only or repeats elements"
-        )
-    kinds = {view.kind == "numpy" for view in (of_a, of_b, of_c, of_out) if view is not None}
-    if len(kinds) == 2:
-        raise BlisgemmTypeError("a, b, c, out: expected arrays that are all in GPU memory, or all NumPy's; got both")
-    if of_a.kind == "numpy":
+    view_a, view_b = arrays.view_of("a", a), arrays.view_of("b", b)
+    if c is None and epilogue is None and dtype is None and out is not None:
+        key = (view_a.shape, view_a.strides, view_a.dtype, view_b.shape, view_b.strides, view_b.dtype, trans_a, trans_b)
+        prepared = _prepared.get(key) if type(trans_a) is type(trans_b) is bool else None
+        if prepared is not None:
+            result = prepared.run(view_a, view_b, arrays.view_of("out", out), alpha, beta, stream)
+            if result:
+                return out
+    call = _Call.checked(view_a, view_b, c, alpha, beta, out, trans_a, trans_b, dtype, epilogue)
+    if call.a.kind == "numpy":
         from .host import gemm_on_host
 
-        return gemm_on_host(of_a, of_b, of_c, of_out, shape, factors, out)
-    devices = {view.device for view in (of_a, of_b, of_c, of_out) if view is not None}
-    if len(devices) > 1:
-        raise BlisgemmValueError(f"a, b, c, out: expected arrays on one device; got devices {sorted(devices)}")
-    ordinal = of_a.device
+        return gemm_on_host(call.a, call.b, call.c, call.out, call.shape, call.factors, out)
+    ordinal = call.a.device
     if stream is None:
-        stream = arrays.current_stream(of_a.kind, ordinal)
+        stream = arrays.current_stream(call.a.kind, ordinal)
     with driver.on_device(ordinal):
-        for view in (of_a, of_b, of_c, of_out):
-            if view is not None and (view.stream is not None or view.kind != of_a.kind):
+        for view in (call.a, call.b, call.c, call.out, *call.epilogue.views):
+            if view is not None and (view.stream is not None or view.kind != call.a.kind):
                 arrays.wait_for(view, stream)
-        return _compute(of_a, of_b, of_c, of_out, out, shape, factors, stream)
+        result = _compute(call, out, stream)
+    if c is None and epilogue is None and dtype is None and out is not None:
+        _Prepared.keep(call, (view_a, view_b), trans_a, trans_b)
+    return result
 
 
 def matmul(x1: Any, x2: Any, /, out: Any = None, *, stream: int | None = None) -> Any:
@@ -115,7 +120,8 @@ def explain(a: Any, b: Any, *, trans_a: Any = False, trans_b: Any = False, beta:
     strides = _c_strides(shape)
     of_out = View(0, shape, strides, of_a.dtype, ordinal, of_a.kind, None)
     if out is not None:
-        of_out = _like(arrays.view_of("out", out), "out", shape, of_a)
+        of_out = arrays.view_of("out", out)
+        _like(of_out, "out", shape, _result_dtype(of_a.dtype, None, of_out))
     if 0 in shape or of_a.shape[-1] == 0:
         return f"{shape}: nothing to multiply; the result is beta * c"
     return str(plan_of(of_a, of_b, of_out, Factors(beta=_number("beta", beta)), device_of(ordinal)))
@@ -124,28 +130,151 @@ def explain(a: Any, b: Any, *, trans_a: Any = False, trans_b: Any = False, beta:
 # ---- the product -------------------------------------------------------------------------------------
 
 
-def _compute(
-    a: View, b: View, c: View | None, out_view: View | None, out: Any, shape: tuple[int, ...], factors: Factors,
-    stream: int,
-) -> Any:  # fmt: skip
+@dataclass(slots=True)
+class _Call:
+    """A call's arguments, checked: operands as op leaves them, batch dimensions alike."""
+
+    a: View
+    b: View
+    c: View | None
+    out: View | None
+    shape: tuple[int, ...]
+    factors: Factors
+    dtype: str  # of the result
+    epilogue: Epilogue
+
+    @classmethod
+    def checked(
+        cls, view_a: View, view_b: View, c: Any, alpha: Any, beta: Any, out: Any, trans_a: Any, trans_b: Any, dtype:
+        Any,
+        epilogue: Any,
+    ) -> _Call:  # fmt: skip
+        """Check all; raise what ``gemm`` says."""
+        (turn_a, conj_a), (turn_b, conj_b) = _trans("trans_a", trans_a), _trans("trans_b", trans_b)
+        factors = Factors(_number("alpha", alpha), _number("beta", beta), conj_a, conj_b)
+        shape, a, b = _shape(_matrices("a", view_a, turn_a), _matrices("b", view_b, turn_b))
+        _check_factors(a.dtype, factors)
+        if c is None and factors.beta != 0:
+            raise BlisgemmValueError("c: expected an array, since beta is not 0; got None")
+        of_out = None if out is None else arrays.view_of("out", out)
+        result = _result_dtype(a.dtype, dtype, of_out)
+        of_c = None if c is None or factors.beta == 0 else _like(arrays.view_of("c", c), "c", shape, result)
+        if c is not None and of_c is None and tuple(getattr(c, "shape", shape)) != shape:
+            raise BlisgemmValueError(f"c: expected shape {shape}; got {tuple(c.shape)}")
+        if of_out is not None:
+            _like(of_out, "out", shape, result)
+            if of_out.read_only or _repeats(of_out):
+                raise BlisgemmValueError(
+                    "out: expected an array that can be written; got one that is read-only or repeats elements"
+                )
+        views = [view for view in (a, b, of_c, of_out) if view is not None]
+        if len({view.kind == "numpy" for view in views}) == 2:
+            raise BlisgemmTypeError(
+                "a, b, c, out: expected arrays that are all in GPU memory, or all NumPy's; got both"
+            )
+        if a.kind == "numpy":
+            for name, value in (("epilogue", epilogue), ("dtype", None if result == a.dtype else result)):
+                if value is not None:
+                    raise BlisgemmTypeError(f"{name}: expected None for NumPy arrays; got {value!r}")
+        steps = parse(epilogue, shape, a.dtype)
+        devices = {view.device for view in (*views, *steps.views)}
+        if len(devices) > 1:
+            raise BlisgemmValueError(f"a, b, c, out: expected arrays on one device; got devices {sorted(devices)}")
+        return cls(a, b, of_c, of_out, shape, factors, result, steps)
+
+
+def _compute(call: _Call, out: Any, stream: int) -> Any:
     """Compute into ``out``, or into a new array; through a temporary one where memory is shared."""
+    a, b, c, target, shape, steps = call.a, call.b, call.c, call.out, call.shape, call.epilogue
     temporary = None
-    result, target = out, out_view
+    result = out
     if target is None:
-        result, target = arrays.new_like(a.kind, a.owner, shape, a.dtype, a.device, stream)
-    elif arrays.overlap(target, a) or arrays.overlap(target, b):
-        temporary = driver.allocate(_size(shape) * ITEM_BYTES[a.dtype], stream)
-        target = View(temporary, shape, _c_strides(shape), a.dtype, a.device, a.kind, None)
+        result, target = arrays.new_like(a.kind, a.owner, shape, call.dtype, a.device, stream)
+    elif any(arrays.overlap(target, x) for x in (a, b)) or any(
+        arrays.overlap(target, x) and not _same(x, target) for x in (*steps.views, *([c] if c else []))
+    ):
+        temporary = driver.allocate(_size(shape) * ITEM_BYTES[call.dtype], stream)
+        target = View(temporary, shape, _c_strides(shape), call.dtype, a.device, a.kind, None)
     try:
-        if factors.beta != 0 and c is not None and not _same(c, target):
+        if c is not None and not _same(c, target):
             _copy(target, c, stream)
-        multiply(a, b, target, factors, stream)
-        if temporary is not None and out_view is not None:
-            _copy(out_view, target, stream)
+        multiply(a, b, target, call.factors, stream, steps.steps, steps.format, steps.values)
+        if temporary is not None and call.out is not None:
+            _copy(call.out, target, stream)
     finally:
         if temporary is not None:
             driver.free(temporary, stream)
     return result
+
+
+# ---- calls that come again ---------------------------------------------------------------------------
+
+_prepared: dict[tuple[Any, ...], _Prepared] = {}
+_MOST_PREPARED = 4096
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A call without c that was made before: what its operands must be like, and the route that it took.
+
+    reach: bytes before and behind an array's first element, of a, b and out.
+    """
+
+    route: Route
+    kind: str
+    device: int
+    out_shape: tuple[int, ...]
+    out_strides: tuple[int, ...]
+    out_dtype: str
+    alignment: tuple[int, int, int]
+    reach: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+
+    @classmethod
+    def keep(cls, call: _Call, given: tuple[View, View], trans_a: Any, trans_b: Any) -> None:
+        """Keep a call for the next one like it, if it is one of matrices and took one launch."""
+        a, b, out = call.a, call.b, call.out
+        plain = out is not None and len(call.shape) == 2 and not call.epilogue.steps and 0 not in call.shape
+        if not plain or a.shape[1] == 0 or call.factors.alpha == 0 or call.factors.beta != 0 or out is None:
+            return
+        if type(trans_a) is not bool or type(trans_b) is not bool:
+            return
+        route = route_of(single(a), single(b), single(out), 1, a.dtype, out.dtype, call.factors, a.device)
+        first, second = given
+        key = (first.shape, first.strides, first.dtype, second.shape, second.strides, second.dtype, trans_a, trans_b)
+        if len(_prepared) >= _MOST_PREPARED:
+            _prepared.clear()
+        reach = (_reach(a), _reach(b), _reach(out))
+        alignment = (a.pointer & 15, b.pointer & 15, out.pointer & 15)
+        _prepared[key] = cls(route, a.kind, a.device, out.shape, out.strides, out.dtype, alignment, reach)
+
+    def run(self, a: View, b: View, out: View, alpha: Any, beta: Any, stream: int | None) -> bool:
+        """Launch, if all is as it was; else return False, and nothing was done."""
+        if not (
+            beta == 0 and type(alpha) in (int, float) and alpha != 0
+            and out.shape == self.out_shape and out.strides == self.out_strides and out.dtype == self.out_dtype
+            and a.kind == b.kind == out.kind == self.kind and a.device == b.device == out.device == self.device
+            and (a.pointer & 15, b.pointer & 15, out.pointer & 15) == self.alignment
+            and not out.read_only
+        ):  # fmt: skip
+            return False
+        if stream is None:
+            stream = arrays.current_stream(self.kind, self.device)
+        if not (a.stream in (None, stream) and b.stream in (None, stream) and out.stream in (None, stream)):
+            return False
+        low, high = out.pointer - self.reach[2][0], out.pointer + self.reach[2][1]
+        for view, (before, behind) in ((a, self.reach[0]), (b, self.reach[1])):
+            if view.pointer - before < high and low < view.pointer + behind:
+                return False
+        with driver.on_device(self.device):
+            self.route.launch(a.pointer, b.pointer, out.pointer, alpha, 0, stream, ())
+        return True
+
+
+def _reach(view: View) -> tuple[int, int]:
+    """Return the bytes of an array before its first element, and from there to its end."""
+    size = ITEM_BYTES[view.dtype]
+    steps = [(extent - 1) * stride for extent, stride in zip(view.shape, view.strides, strict=True)]
+    return -sum(s for s in steps if s < 0) * size, (sum(s for s in steps if s > 0) + 1) * size
 
 
 def _copy(target: View, source: View, stream: int) -> None:
@@ -247,11 +376,24 @@ def _expanded(view: View, batch: tuple[int, ...]) -> View:
                 view.kind, view.owner, view.read_only, view.stream)  # fmt: skip
 
 
-def _like(view: View, name: str, shape: tuple[int, ...], a: View) -> View:
+def _result_dtype(dtype: str, asked: Any, out: View | None) -> str:
+    """Return the dtype of the result, from that of the sums, what was asked for and ``out``."""
+    found = out.dtype if out is not None else dtype
+    if asked is not None:
+        found = str(asked).removeprefix("torch.") if not isinstance(asked, type) else asked.__name__
+        if out is not None and out.dtype != found:
+            raise BlisgemmTypeError(f"out: expected {found}, as dtype says; got {out.dtype}")
+    if found not in _RESULTS[dtype]:
+        name = "dtype" if asked is not None else "out"
+        raise BlisgemmTypeError(f"{name}: expected one of {', '.join(_RESULTS[dtype])}; got {found}")
+    return found
+
+
+def _like(view: View, name: str, shape: tuple[int, ...], dtype: str) -> View:
     if view.shape != shape:
         raise BlisgemmValueError(f"{name}: expected shape {shape}; got {view.shape}")
-    if view.dtype != a.dtype:
-        raise BlisgemmTypeError(f"{name}: expected {a.dtype}, as a has; got {view.dtype}")
+    if view.dtype != dtype:
+        raise BlisgemmTypeError(f"{name}: expected {dtype}; got {view.dtype}")
     return view
 
 

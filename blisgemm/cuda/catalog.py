@@ -30,15 +30,20 @@ class Entry:
 # 45; 64x128x16 by warps of 64x32 50 and 54; 128x64x16 47 and 48; 128x128x16 42 and 44; slabs of 32 45 and 44; elements
 # read in pairs 36 to 47. complex128 64x32x8 50, 64x64x8 49. float32 16 x 8192 x 8192 16x128x32 23.5, 16x256x32 23.
 _F32 = (
-    Entry(Tile(64, 128, 32, 32, 64, 8, 8, 2, 4), 0.80, 128),
-    Entry(Tile(128, 64, 32, 64, 32, 8, 8, 2, 4), 0.78, 128),
+    Entry(Tile(64, 128, 32, 32, 64, 8, 8, 2, 4), 0.79, 128),
+    Entry(Tile(128, 64, 32, 64, 32, 8, 8, 2, 4), 0.79, 128),
+    Entry(Tile(128, 128, 16, 64, 32, 8, 8, 3, 1), 0.765, 128),
     Entry(Tile(64, 64, 32, 32, 32, 8, 4, 2, 4), 0.62, 84),
     Entry(Tile(16, 128, 32, 16, 32, 4, 4, 4, 4), 0.40, 96),
     Entry(Tile(128, 16, 32, 32, 16, 4, 4, 4, 4), 0.40, 96),
+    Entry(Tile(4, 512, 16, 4, 128, 4, 4, 3, 2), 0.35, 80),
+    Entry(Tile(512, 4, 16, 128, 4, 4, 4, 3, 2), 0.35, 80),
 )
 _F64 = (
     Entry(Tile(64, 128, 16, 64, 32, 8, 8, 3, 2), 0.80, 230),
     Entry(Tile(64, 64, 16, 32, 32, 8, 4, 3, 3), 0.78, 128),
+    Entry(Tile(4, 256, 16, 4, 64, 4, 2, 3, 2), 0.15, 80),
+    Entry(Tile(256, 4, 16, 64, 4, 2, 4, 3, 2), 0.15, 80),
     Entry(Tile(16, 64, 16, 16, 16, 4, 2, 4, 4), 0.40, 80),
     Entry(Tile(64, 16, 16, 16, 16, 4, 2, 4, 4), 0.40, 80),
 )
@@ -62,7 +67,10 @@ def tiles_for(dtype: str, capability: tuple[int, int]) -> tuple[Entry, ...]:
         return entries
     if capability >= (8, 0):
         engine = "dmma8" if capability >= (9, 0) else "dmma4"
-        return tuple(replace(entry, tile=replace(entry.tile, engine=engine)) for entry in entries)
+        return tuple(
+            entry if min(entry.tile.bm, entry.tile.bn) < 8 else replace(entry, tile=replace(entry.tile, engine=engine))
+            for entry in entries
+        )
     # by fmas a thread holds half as many sums, and cards without these tensor cores have little shared memory too
     return tuple(
         replace(entry, tile=replace(entry.tile, stages=2)) for entry in entries if entry.tile.tm * entry.tile.tn <= 32

@@ -212,15 +212,18 @@ def urem(typingctx, a, b):  # type: ignore[no-untyped-def]
     return signature(types.int32, types.int32, types.int32), codegen
 
 
-def intrinsic_of(name: str, arguments: tuple[Any, ...], emit: Any, returns: Any = types.void) -> Any:
+def intrinsic_of(
+    name: str, arguments: tuple[Any, ...], emit: Any, returns: Any = types.void, *, with_context: bool = False
+) -> Any:
     """Return a word for kernels: ``emit(builder, argument values)`` writes its code and returns its value.
 
     Args:
         arguments, returns: Numba types; arguments are converted to them.
+        with_context: whether ``emit`` takes Numba's context too, to compile Python functions with.
     """
 
     def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        value = emit(builder, list(args))
+        value = emit(builder, list(args), *([context] if with_context else []))
         return context.get_dummy_value() if value is None else value
 
     # an intrinsic's parameters must have names of their own

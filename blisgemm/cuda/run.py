@@ -16,9 +16,10 @@ from . import driver
 from .code import copy_kernel, gemm_kernel, scale_kernel
 from .device import Device
 from .plan import Layout, Plan, plan_for
+from .tiles import Step
 from .view import ITEM_BYTES, View
 
-__all__ = ["Factors", "copy_items", "device_of", "multiply", "plan_of"]
+__all__ = ["Factors", "Route", "copy_items", "device_of", "multiply", "plan_of", "route_of", "single"]
 
 _FORMATS = {"float32": "f", "complex64": "f", "float64": "d", "complex128": "d"}
 _MOST_ITEMS = 65535  # of a grid's third axis
@@ -45,17 +46,93 @@ class _Matrices:
     columns: int
 
 
-@dataclass(slots=True)
-class _Route:
-    """What a product of known extents, strides and alignment takes: made once, used by every later one."""
+@dataclass(slots=True, eq=False)
+class Route:
+    """What a product of known extents, strides and alignment takes: made once, used by every later one.
+
+    steady: the launch's arguments that no call changes. packs: for A and B, what is copied first.
+    """
 
     plan: Plan
     kernel: driver.Kernel
     format: str
+    steady: tuple[int, ...]
+    packs: tuple[_Pack | None, _Pack | None]
     spare: list[driver.Arguments] = field(default_factory=list)
+    # of the plan, computed once
+    swapped: bool = field(init=False)
+    grid: tuple[int, int, int] = field(init=False)
+    threads: int = field(init=False)
+    shared_bytes: int = field(init=False)
+    parts_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.swapped, self.grid, self.parts_bytes = plan.swapped, (plan.blocks, 1, plan.batch), plan.parts_bytes
+        self.threads, self.shared_bytes = plan.spec.tile.threads, plan.spec.shared_bytes
+
+    def launch(
+        self, a: int, b: int, c: int, alpha: complex, beta: complex, stream: int, extra: tuple[Any, ...]
+    ) -> None:
+        """Compute the product of matrices at these addresses; the device must be current."""
+        if self.swapped:
+            a, b = b, a
+        temporary: list[int] = []
+        try:
+            if self.packs != (None, None):
+                a, b = (
+                    x if pack is None else pack.made(x, self.kernel.ordinal, stream, temporary)
+                    for x, pack in zip((a, b), self.packs, strict=True)
+                )
+            parts = counters = 0
+            if self.parts_bytes:
+                parts = driver.workspace(self.parts_bytes, self.kernel.ordinal, stream)
+                tiles = self.plan.tiles_m * self.plan.tiles_n
+                counters = driver.counters(tiles, self.kernel.ordinal, stream)
+            values = (a, b, c, *self.steady, alpha.real, alpha.imag, beta.real, beta.imag, parts, counters, *extra)
+            try:
+                arguments = self.spare.pop()  # two threads never get the same
+                arguments.repack(values)
+            except IndexError:
+                arguments = driver.pack(self.format, values)
+            driver.launch(self.kernel, self.grid, self.threads, self.shared_bytes, stream, arguments)
+            self.spare.append(arguments)
+        finally:
+            for pointer in temporary:
+                driver.free(pointer, stream)
 
 
-_routes: dict[tuple[Any, ...], _Route] = {}
+@dataclass(frozen=True)
+class _Pack:
+    """A copy of an operand whose rows are contiguous and begin on 16 bytes. Strides in elements."""
+
+    source: tuple[int, int, int]
+    target: tuple[int, int, int]
+    items: int
+    rows: int
+    columns: int
+    item_bytes: int
+
+    def made(self, pointer: int, ordinal: int, stream: int, temporary: list[int]) -> int:
+        """Copy what is at ``pointer``; return where the copy is, and note it in ``temporary``."""
+        target = driver.allocate(self.items * self.rows * self.target[1] * self.item_bytes, stream)
+        temporary.append(target)
+        copy_items(
+            target,
+            self.target,
+            pointer,
+            self.source,
+            self.items,
+            self.rows,
+            self.columns,
+            self.item_bytes,
+            ordinal,
+            stream,
+        )
+        return target
+
+
+_routes: dict[tuple[Any, ...], Route] = {}
 
 
 @cache
@@ -69,7 +146,10 @@ def device_of(ordinal: int) -> Device:
     )  # fmt: skip
 
 
-def multiply(a: View, b: View, c: View, factors: Factors, stream: int) -> None:
+def multiply(
+    a: View, b: View, c: View, factors: Factors, stream: int, steps: tuple[Step, ...] = (), extra_format: str = "",
+    extra: tuple[Any, ...] = (),
+) -> None:  # fmt: skip
     """Compute ``c := alpha * op(a) op(b) + beta * c`` on c's device, on a stream.
 
     Args:
@@ -78,7 +158,10 @@ def multiply(a: View, b: View, c: View, factors: Factors, stream: int) -> None:
     """
     if 0 in c.shape:
         return
-    if factors.alpha == 0 or a.shape[-1] == 0:
+    nothing = factors.alpha == 0 or a.shape[-1] == 0
+    if nothing and (steps or c.dtype not in _FORMATS):  # no slabs: the sums are zeros, and a and b are not read
+        a = View(a.pointer, (*a.shape[:-1], 0), a.strides, a.dtype, a.device, a.kind, a.owner)
+    elif nothing:
         for (c_items,), items in _stacks((c,)):
             _scale(c_items, items, c.dtype, factors.beta, c.device, stream)
         return
@@ -86,7 +169,9 @@ def multiply(a: View, b: View, c: View, factors: Factors, stream: int) -> None:
         for first in range(0, items, _MOST_ITEMS):
             count = min(_MOST_ITEMS, items - first)
             stacks = [_from_item(x, first, v.dtype) for x, v in ((a_items, a), (b_items, b), (c_items, c))]
-            _launch(stacks[0], stacks[1], stacks[2], count, a.dtype, c.dtype, factors, c.device, stream)
+            x, y, z = stacks
+            route = route_of(x, y, z, count, a.dtype, c.dtype, factors, c.device, steps, extra_format)
+            route.launch(x.pointer, y.pointer, z.pointer, factors.alpha, factors.beta, stream, extra)
 
 
 def _from_item(x: _Matrices, first: int, dtype: str) -> _Matrices:
@@ -94,6 +179,11 @@ def _from_item(x: _Matrices, first: int, dtype: str) -> _Matrices:
     if first == 0:
         return x
     return _Matrices(x.pointer + first * x.strides[0] * ITEM_BYTES[dtype], x.strides, x.rows, x.columns)
+
+
+def single(view: View) -> _Matrices:
+    """Return a 2-d array as one matrix."""
+    return _Matrices(view.pointer, (0, *view.strides), *view.shape)  # type: ignore[arg-type]
 
 
 def plan_of(a: View, b: View, c: View, factors: Factors, device: Device) -> Plan:
@@ -143,25 +233,22 @@ def _collapsed(extents: tuple[int, ...], strides: tuple[int, ...]) -> int | None
 # ---- layouts and plans -------------------------------------------------------------------------------
 
 
-def _layout(x: _Matrices, item_bytes: int, least: int) -> tuple[Layout, int]:
-    """Return how an operand of rows x k lies, and the distance of its slow rows in elements.
-
-    least: bytes that a copy must be aligned to.
-    """
+def _layout(x: _Matrices, item_bytes: int) -> Layout:
+    """Return how an operand of rows x k lies. Copies are of 4, 8 or 16 bytes, each aligned to itself."""
     _, row, step = x.strides
     if step == 1 or (x.columns == 1 and row != 1):
         order, leading, slow = "k", row, x.rows
     elif row == 1 or x.rows == 1:
         order, leading, slow = "r", step, x.columns
     else:
-        return Layout("k", 1, packed=True), 0
+        return Layout("k", 1, packed=True)
     alignment = x.pointer | x.strides[0] * item_bytes | (leading * item_bytes if slow > 1 else 0)
-    if alignment % least:
-        return Layout("k", 1, packed=True), 0
+    if alignment % item_bytes:
+        return Layout("k", 1, packed=True)
     vector = max(1, 16 // item_bytes)
     while alignment % (vector * item_bytes):
         vector //= 2
-    return Layout(order, vector), leading
+    return Layout(order, vector)
 
 
 def _vector_of_c(c: _Matrices, item_bytes: int, most: int) -> int:
@@ -180,98 +267,84 @@ def _turned(x: _Matrices) -> _Matrices:
 
 
 def _planned(
-    a: _Matrices, b: _Matrices, c: _Matrices, items: int, dtype: str, out: str, factors: Factors, device: Device
-) -> tuple[Plan, int, int]:
-    """Return the plan, and the distances of slow rows of A and B as it has them."""
+    a: _Matrices,
+    b: _Matrices,
+    c: _Matrices,
+    items: int,
+    dtype: str,
+    out: str,
+    factors: Factors,
+    device: Device,
+    steps: tuple[Step, ...] = (),
+) -> tuple[Plan, tuple[int, ...], tuple[_Pack | None, _Pack | None]]:
+    """Return the plan, the steady arguments of its launch, and what must be copied first."""
     m, n, k = c.rows, c.columns, a.columns
     swapped = c.strides[2] != 1 and c.strides[1] == 1 and m > 1
     conj = (factors.conj_a, factors.conj_b)
     if swapped:  # C' = B' A': rows of C' are contiguous
         a, b, c, m, n, conj = _turned(b), _turned(a), _turned(c), n, m, conj[::-1]
-    size = ITEM_BYTES[dtype]
-    # copies are of 4, 8 or 16 bytes, and each must be aligned to itself
-    (of_a, lead_a), (of_b, lead_b) = _layout(a, size, size), _layout(_turned(b), size, size)
-    vector = _vector_of_c(c, ITEM_BYTES[out], max(1, 16 // size))
+    b = _turned(b)  # the rows of this operand are B's columns
+    size, out_size = ITEM_BYTES[dtype], ITEM_BYTES[out]
+    of_a, of_b = _layout(a, size), _layout(b, size)
     plan = plan_for(
-        device, m, n, k, dtype, of_a, of_b, vector, batch=items, reads_c=factors.beta != 0, out=out,
-        conj_a=conj[0] and dtype.startswith("complex"), conj_b=conj[1] and dtype.startswith("complex"),
+        device,
+        m,
+        n,
+        k,
+        dtype,
+        of_a,
+        of_b,
+        _vector_of_c(c, out_size, max(1, 16 // max(size, out_size))),
+        batch=items,
+        reads_c=factors.beta != 0,
+        out=out,
+        conj_a=conj[0] and dtype.startswith("complex"),
+        conj_b=conj[1] and dtype.startswith("complex"),
         swapped=swapped,
-    )  # fmt: skip
-    return plan, lead_a, lead_b
+        epilogue=steps,
+    )
+    packs: list[_Pack | None] = []
+    strides: list[tuple[int, int, int]] = []
+    for x, layout in ((a, of_a), (b, of_b)):
+        packs.append(_pack_of(x, items, size) if layout.packed else None)
+        strides.append(x.strides if packs[-1] is None else packs[-1].target)  # type: ignore[union-attr]
+    leads = [of[1 if layout.order == "k" else 2] * size for of, layout in zip(strides, (of_a, of_b), strict=True)]
+    of_c = [c.strides[1] * out_size, c.strides[2] * out_size]
+    following = [strides[0][0] * size, strides[1][0] * size, c.strides[0] * out_size]
+    steady = (*leads, *of_c, *following, m, n, k, plan.tiles_m, plan.tiles_n, plan.whole)
+    return plan, steady, (packs[0], packs[1])
+
+
+def _pack_of(x: _Matrices, items: int, size: int) -> _Pack:
+    """Return how an operand is copied; once if all items are the same."""
+    per_chunk = max(1, 16 // size)
+    leading = -(-x.columns // per_chunk) * per_chunk
+    count = 1 if x.strides[0] == 0 else items
+    return _Pack(x.strides, (0 if count == 1 else x.rows * leading, leading, 1), count, x.rows, x.columns, size)
 
 
 # ---- launches ----------------------------------------------------------------------------------------
 
 
-def _launch(
+def route_of(
     a: _Matrices, b: _Matrices, c: _Matrices, items: int, dtype: str, out: str, factors: Factors, ordinal: int,
-    stream: int,
-) -> None:  # fmt: skip
-    alpha, beta = factors.alpha, factors.beta
+    steps: tuple[Step, ...] = (), extra_format: str = "",
+) -> Route:  # fmt: skip
+    """Return what runs such products; made once, and kept."""
     key = (
-        c.rows, c.columns, a.columns, a.strides, b.strides, c.strides, items, dtype, out, ordinal, beta == 0,
-        factors.conj_a, factors.conj_b, a.pointer & 15, b.pointer & 15, c.pointer & 15,
+        c.rows, c.columns, a.columns, a.strides, b.strides, c.strides, items, dtype, out, ordinal, factors.beta == 0,
+        factors.conj_a, factors.conj_b, a.pointer & 15, b.pointer & 15, c.pointer & 15, steps,
     )  # fmt: skip
     route = _routes.get(key)
     if route is None:
-        route = _new_route(key, a, b, c, items, dtype, out, factors, ordinal)
-    plan, spec = route.plan, route.plan.spec
-    if plan.swapped:
-        a, b, c = _turned(b), _turned(a), _turned(c)
-    size, out_size = spec.itemsize, spec.out_itemsize
-    temporary: list[int] = []
-    try:
-        b = _turned(b)  # rows of the operand are columns of B
-        if plan.pack_a:
-            a = _packed(a, items, dtype, ordinal, stream, temporary)
-        if plan.pack_b:
-            b = _packed(b, items, dtype, ordinal, stream, temporary)
-        lead_a, lead_b = (x.strides[1 if operand.layout == "k" else 2] for x, operand in ((a, spec.a), (b, spec.b)))
-        parts = counters = 0
-        if spec.schedule == "streamk":
-            parts = driver.workspace(plan.parts_bytes, ordinal, stream)
-            counters = driver.counters(plan.tiles_m * plan.tiles_n, ordinal, stream)
-        values = (
-            a.pointer, b.pointer, c.pointer, lead_a * size, lead_b * size, c.strides[1] * out_size,
-            c.strides[2] * out_size, a.strides[0] * size, b.strides[0] * size, c.strides[0] * out_size, plan.m, plan.n,
-            plan.k, plan.tiles_m, plan.tiles_n, plan.whole, alpha.real, alpha.imag, beta.real, beta.imag, parts,
-            counters,
-        )  # fmt: skip
-        arguments = route.spare.pop() if route.spare else None
-        if arguments is None:
-            arguments = driver.pack(route.format, values)
-        else:
-            arguments.repack(values)
-        driver.launch(route.kernel, (plan.blocks, 1, items), spec.tile.threads, spec.shared_bytes, stream, arguments)
-        route.spare.append(arguments)
-    finally:
-        for pointer in temporary:
-            driver.free(pointer, stream)
-
-
-def _new_route(
-    key: tuple[Any, ...], a: _Matrices, b: _Matrices, c: _Matrices, items: int, dtype: str, out: str, factors: Factors,
-    ordinal: int,
-) -> _Route:  # fmt: skip
-    plan, _, _ = _planned(a, b, c, items, dtype, out, factors, device_of(ordinal))
-    route = _Route(plan, gemm_kernel(plan.spec, ordinal), "q" * 10 + "i" * 6 + _FORMATS[dtype] * 4 + "qq")
-    if len(_routes) >= _MOST_ROUTES:
-        _routes.clear()
-    _routes[key] = route
+        plan, steady, packs = _planned(a, b, c, items, dtype, out, factors, device_of(ordinal), steps)
+        kernel = gemm_kernel(plan.spec, ordinal)
+        format_ = "q" * 10 + "i" * 6 + _FORMATS[dtype] * 4 + "qq" + extra_format
+        route = Route(plan, kernel, format_, steady, packs)
+        if len(_routes) >= _MOST_ROUTES:
+            _routes.clear()
+        _routes[key] = route
     return route
-
-
-def _packed(x: _Matrices, items: int, dtype: str, ordinal: int, stream: int, temporary: list[int]) -> _Matrices:
-    """Return a copy of the operand whose rows are contiguous and begin on 16 bytes; one item if all are the same."""
-    size = ITEM_BYTES[dtype]
-    per_chunk = max(1, 16 // size)
-    leading = -(-x.columns // per_chunk) * per_chunk
-    count = 1 if x.strides[0] == 0 else items
-    pointer = driver.allocate(count * x.rows * leading * size, stream)
-    temporary.append(pointer)
-    copy = _Matrices(pointer, (0 if count == 1 else x.rows * leading, leading, 1), x.rows, x.columns)
-    copy_items(copy.pointer, copy.strides, x.pointer, x.strides, count, x.rows, x.columns, size, ordinal, stream)
-    return copy
 
 
 def copy_items(

@@ -15,7 +15,8 @@ along its own rows or columns (A by columns, B by rows). Shared memory has them 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..errors import BlisgemmValueError
 
@@ -83,6 +84,22 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One step of an epilogue: ``x = word(x, ..., arguments)`` for each element x of C.
+
+    Args:
+        word: a name of ``kernels.words``, or what tells a Python function from every other (``epilogue``).
+        arguments: their types: ``float32`` and the like for numbers, with ``[1]`` or ``[2]`` for arrays of so many
+        axes.
+        function: the Python function; it is not compared, ``word`` is.
+    """
+
+    word: str
+    arguments: tuple[str, ...] = ()
+    function: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
 class KernelSpec:
     """One kernel: tiles, dtype, and what it assumes.
 
@@ -93,7 +110,8 @@ class KernelSpec:
         reads_c: whether beta is not zero. schedule: ``tiles`` (a block of threads per tile) or ``streamk`` (a share of
         all k slabs of all tiles for each, in order; whoever is last adds the parts up, in order).
         copies: ``async`` (sm_80 and later) or ``plain``.
-        epilogue: names of what is done to each element of C before it is stored, see ``epilogue``.
+        epilogue: what is done to each element of C before it is stored; swapped: whether its rows are the caller's
+        columns.
     """
 
     dtype: str
@@ -108,6 +126,8 @@ class KernelSpec:
     out: str = ""
     conj_a: bool = False
     conj_b: bool = False
+    swapped: bool = False
+    epilogue: tuple[Step, ...] = ()
     group: int = 8
 
     def __post_init__(self) -> None:
@@ -116,8 +136,9 @@ class KernelSpec:
             fast, slow = (self.tile.bk, rows) if operand.layout == "k" else (rows, self.tile.bk)
             across = self.across(operand, rows)
             down = self.tile.threads // across
+            uneven = slow % down and down % slow  # more threads than rows: some copy nothing
             turned = not operand.turned or (operand.layout == "k" and operand.vector == 1)
-            if fast % (across * operand.vector) or self.tile.threads % across or slow % down or not turned:
+            if fast % (across * operand.vector) or self.tile.threads % across or uneven or not turned:
                 raise BlisgemmValueError(f"kernel: {self.tile.name} can't be copied by {operand}")
 
     @property
@@ -210,7 +231,7 @@ class KernelSpec:
         words.append(f"c{self.c_vector}")
         words += [self.out] * (self.out != self.dtype) + ["edges"] * self.edges + ["beta"] * self.reads_c
         words += [self.schedule] * (self.schedule != "tiles") + [self.copies] * (self.copies != "async")
-        words += ["conja"] * self.conj_a + ["conjb"] * self.conj_b
+        words += ["conja"] * self.conj_a + ["conjb"] * self.conj_b + [step.word[:12] for step in self.epilogue]
         return "_".join(words)
 
     def with_(self, **changes: object) -> KernelSpec:

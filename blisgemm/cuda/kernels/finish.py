@@ -26,14 +26,16 @@ from ..ptx import (
     load,
     of_type,
     pack,
+    signature,
     store,
     unpack,
 )
 from ..ptx import types as numba_types
 from ..tiles import KernelSpec
 from .threadtile import Fragments
+from .words import function_of
 
-__all__ = ["add_part_of", "keep_part_of", "store_of"]
+__all__ = ["add_part_of", "extra_type_of", "keep_part_of", "store_of"]
 
 _PART_BYTES = 16  # of sums that one thread writes at once
 
@@ -46,12 +48,15 @@ def store_of(spec: KernelSpec, fragments: Fragments) -> Any:
     Args of the word:
         sums. c: address of the element at this lane's place. rs_c, cs_c: strides in bytes.
         rows_left, columns_left: how many there are from this lane's place on. alpha, beta: (re, im) each.
+        item, row, column: which element that is. extra: the arguments of the epilogue's steps.
     """
     real_numba, _ = of_type(spec.reals)
     int32, int64 = numba_types.int32, numba_types.int64
+    extra_type = extra_type_of(spec)
 
-    def emit(b: ir.IRBuilder, args: list[ir.Value]) -> None:
-        sums, c, rs_c, cs_c, rows_left, columns_left, *factors = args
+    def emit(b: ir.IRBuilder, args: list[ir.Value], context: Any) -> None:
+        sums, c, rs_c, cs_c, rows_left, columns_left, *factors, item, row, column, extra = args
+        steps = Steps(b, context, spec, extra_type, extra) if spec.epilogue else None
         alpha, beta = factors[: spec.planes], factors[2 : 2 + spec.planes]
         values = unpack(b, sums, spec.sums)
         order = sorted(range(len(fragments.places)), key=fragments.places.__getitem__)
@@ -62,11 +67,14 @@ def store_of(spec: KernelSpec, fragments: Fragments) -> Any:
                 address = address_of(b, address, j * spec.out_itemsize)
             elif j:
                 address = b.add(address, b.mul(cs_c, constant(j, I64)))
+            place = (item, _index(b, row, i), _index(b, column, j))
             group = [values[q * spec.planes : (q + 1) * spec.planes] for q in order[first : first + spec.c_vector]]
 
-            def elements(address: ir.Value = address, group: list[Planes] = group) -> None:
+            def elements(address: ir.Value = address, group: list[Planes] = group, place: Any = place) -> None:
                 old = _load_c(b, spec, address) if spec.reads_c else [None] * spec.c_vector
                 done = [_scaled(b, spec, s, before, alpha, beta) for s, before in zip(group, old, strict=True)]
+                if steps is not None:
+                    done = [steps.done(x, place[0], place[1], _index(b, place[2], q)) for q, x in enumerate(done)]
                 _store_c(b, spec, [x for planes in done for x in planes], address)
 
             if not spec.edges:
@@ -76,8 +84,61 @@ def store_of(spec: KernelSpec, fragments: Fragments) -> Any:
             with b.if_then(exists):
                 elements()
 
-    arguments = (numba_types.UniTuple(real_numba, spec.sums), int64, int64, int64, int32, int32, *(real_numba,) * 4)
-    return intrinsic_of("store_tile", arguments, emit)
+    sums_type = numba_types.UniTuple(real_numba, spec.sums)
+    of_place = (int64, int64, int64)
+    arguments = (sums_type, *of_place, int32, int32, *(real_numba,) * 4, *of_place, extra_type)
+    return intrinsic_of("store_tile", arguments, emit, with_context=True)
+
+
+def _index(b: ir.IRBuilder, start: ir.Value, offset: int) -> ir.Value:
+    return b.add(start, constant(offset, I64)) if offset else start
+
+
+# ---- the epilogue ------------------------------------------------------------------------------------
+
+
+def extra_type_of(spec: KernelSpec) -> Any:
+    """Return the Numba type of the epilogue's arguments: a tuple of numbers and arrays."""
+    return numba_types.Tuple([_numba_type(name) for step in spec.epilogue for name in step.arguments])
+
+
+def _numba_type(name: str) -> Any:
+    kind, _, axes = name.partition("[")
+    element = getattr(numba_types, kind)
+    return numba_types.Array(element, int(axes[:-1]), "A") if axes else element
+
+
+class Steps:
+    """The epilogue's functions, applied to one element after the other."""
+
+    def __init__(self, b: ir.IRBuilder, context: Any, spec: KernelSpec, extra_type: Any, extra: ir.Value) -> None:
+        self.b, self.context, self.spec = b, context, spec
+        kinds = list(extra_type.types)
+        values = [b.extract_value(extra, i) for i in range(len(kinds))]
+        self.element = getattr(numba_types, spec.dtype)
+        self.calls: list[tuple[Any, Any, list[ir.Value]]] = []
+        at = 0
+        for step in spec.epilogue:
+            count = len(step.arguments)
+            function = step.function
+            index = (numba_types.int64,) * (2 if function is not None else 3)
+            typed = signature(self.element, self.element, *index, *kinds[at : at + count])
+            self.calls.append((function or function_of(step.word, spec.reals), typed, values[at : at + count]))
+            at += count
+
+    def done(self, x: Planes, item: ir.Value, row: ir.Value, column: ir.Value) -> Planes:
+        """Emit all steps for one element; return it."""
+        if self.spec.swapped:
+            row, column = column, row
+        value = x[0]
+        if self.spec.complex:
+            value = ir.Constant(ir.LiteralStructType([p.type for p in x]), ir.Undefined)
+            for plane, part in enumerate(x):
+                value = self.b.insert_value(value, part, plane)
+        for function, typed, arguments in self.calls:
+            place = [row, column] if len(typed.args) - len(arguments) == 3 else [item, row, column]
+            value = self.context.compile_internal(self.b, function, typed, [value, *place, *arguments])
+        return [self.b.extract_value(value, 0), self.b.extract_value(value, 1)] if self.spec.complex else [value]
 
 
 def _scaled(b: ir.IRBuilder, spec: KernelSpec, s: Planes, old: Planes | None, alpha: Planes, beta: Planes) -> Planes:

@@ -36,7 +36,7 @@ from ..ptx import (
     wait_for_copies,
 )
 from ..tiles import KernelSpec
-from .finish import add_part_of, keep_part_of, store_of
+from .finish import add_part_of, extra_type_of, keep_part_of, store_of
 from .stage import copy_of, stage_of
 from .threadtile import fragments_of, multiply_of, zeros_of
 
@@ -48,7 +48,7 @@ i32, i64 = types.int32, types.int64
 def signature_of(spec: KernelSpec) -> Any:
     """Return the Numba signature: 3 addresses, 4 strides, 3 batch strides, 5 extents, 4 factors, 2 of parts."""
     real, _ = of_type(spec.reals)
-    return types.void(*(i64,) * 10, *(i32,) * 6, *(real,) * 4, i64, i64)
+    return types.void(*(i64,) * 10, *(i32,) * 6, *(real,) * 4, i64, i64, extra_type_of(spec))
 
 
 def kernel_of(spec: KernelSpec) -> Any:
@@ -59,6 +59,7 @@ def kernel_of(spec: KernelSpec) -> Any:
         next_a, next_b, next_c: distance of the items of a batch, which blockIdx.z counts.
         m, n, k. tiles_m, tiles_n: how many. whole: of ``streamk``, tiles that a block does on its own first.
         alpha_re, alpha_im, beta_re, beta_im.
+        extra: a tuple of the arguments of the epilogue's steps.
         parts: room for the sums of two parts for each block of threads; counters: int32 zeros, one a tile.
     """
     tile = spec.tile
@@ -174,27 +175,43 @@ def kernel_of(spec: KernelSpec) -> Any:
         return sums
 
     @cuda.jit(device=True, inline="always")
-    def finish(sums, c, rs_c, cs_c, m, n, row, column, ar, ai, br, bi):  # type: ignore[no-untyped-def]
+    def finish(sums, c, rs_c, cs_c, m, n, row, column, ar, ai, br, bi, item_of, extra):  # type: ignore[no-untyped-def]
         t = i32(cuda.threadIdx.x)
         warp, lane = i32(t >> 5), i32(t & 31)
         x, y = udiv(lane, i32(lanes_n)), urem(lane, i32(lanes_n))
         i = i32(row + udiv(warp, i32(warps_n)) * wm + x * unit_m)
         j = i32(column + urem(warp, i32(warps_n)) * wn + y * unit_n)
-        store(sums, c + i * rs_c + j * cs_c, rs_c, cs_c, i32(m - i), i32(n - j), ar, ai, br, bi)
+        at = c + i * rs_c + j * cs_c
+        store(sums, at, rs_c, cs_c, i32(m - i), i32(n - j), ar, ai, br, bi, item_of, i64(i), i64(j), extra)
 
     def tiles(
         a, b, c, lda, ldb, rs_c, cs_c, next_a, next_b, next_c, m, n, k, tiles_m, tiles_n, whole,
-        alpha_re, alpha_im, beta_re, beta_im, parts, counters,
+        alpha_re, alpha_im, beta_re, beta_im, parts, counters, extra,
     ):  # type: ignore[no-untyped-def]  # fmt: skip
         item_of = i64(cuda.blockIdx.z)
         row, column = origin(i32(cuda.blockIdx.x), tiles_m, tiles_n)
         slabs = udiv(i32(k + (bk - 1)), i32(bk))
         sums = tile_sums(a + item_of * next_a, b + item_of * next_b, lda, ldb, m, n, k, row, column, i32(0), slabs)
-        finish(sums, c + item_of * next_c, rs_c, cs_c, m, n, row, column, alpha_re, alpha_im, beta_re, beta_im)
+        finish(
+            sums,
+            c + item_of * next_c,
+            rs_c,
+            cs_c,
+            m,
+            n,
+            row,
+            column,
+            alpha_re,
+            alpha_im,
+            beta_re,
+            beta_im,
+            item_of,
+            extra,
+        )
 
     def streamk(
         a, b, c, lda, ldb, rs_c, cs_c, next_a, next_b, next_c, m, n, k, tiles_m, tiles_n, whole,
-        alpha_re, alpha_im, beta_re, beta_im, parts, counters,
+        alpha_re, alpha_im, beta_re, beta_im, parts, counters, extra,
     ):  # type: ignore[no-untyped-def]  # fmt: skip
         me, blocks = i32(cuda.blockIdx.x), i32(cuda.gridDim.x)
         item_of = i64(cuda.blockIdx.z)
@@ -246,6 +263,21 @@ def kernel_of(spec: KernelSpec) -> Any:
                     if t == 0:
                         reset(counters + i64(index) * 4)
             if complete:
-                finish(sums, c + item_of * next_c, rs_c, cs_c, m, n, row, column, alpha_re, alpha_im, beta_re, beta_im)
+                finish(
+                    sums,
+                    c + item_of * next_c,
+                    rs_c,
+                    cs_c,
+                    m,
+                    n,
+                    row,
+                    column,
+                    alpha_re,
+                    alpha_im,
+                    beta_re,
+                    beta_im,
+                    item_of,
+                    extra,
+                )
 
     return tiles if spec.schedule == "tiles" else streamk

@@ -44,7 +44,8 @@ class Copy:
     """How the threads of a block copy a slab. Units: elements.
 
     across: threads side by side along the fast axis. places: where each chunk of a thread is, (slow, fast), beside its
-    first one. slow_unit, fast_unit: how far the next one along each axis is in shared memory.
+    first one. slow_unit, fast_unit: how far the next one along each axis is in shared memory. slow_extent: where the
+    slab ends, if threads begin beyond it; else 0.
     """
 
     vector: int
@@ -53,6 +54,7 @@ class Copy:
     places: tuple[tuple[int, int], ...]
     slow_unit: int
     fast_unit: int
+    slow_extent: int
 
 
 def copy_of(spec: KernelSpec, operand: Operand, rows: int) -> Copy:
@@ -63,7 +65,7 @@ def copy_of(spec: KernelSpec, operand: Operand, rows: int) -> Copy:
     down = tile.threads // across  # slow rows that all threads cover together
     places = tuple((i, j) for i in range(0, slow, down) for j in range(0, fast, across * operand.vector))
     units = (1, leading) if operand.turned else (leading, 1)
-    return Copy(operand.vector, spec.itemsize, across, places, *units)
+    return Copy(operand.vector, spec.itemsize, across, places, *units, slow if slow < down else 0)
 
 
 def stage_of(spec: KernelSpec, copy: Copy) -> Any:
@@ -81,6 +83,14 @@ def stage_of(spec: KernelSpec, copy: Copy) -> Any:
     size = copy.vector * item
 
     def emit(b: ir.IRBuilder, args: list[ir.Value]) -> None:
+        slow = args[3]
+        if copy.slow_extent:
+            with b.if_then(b.icmp_signed("<", slow, constant(copy.slow_extent))):
+                copies(b, args)
+        else:
+            copies(b, args)
+
+    def copies(b: ir.IRBuilder, args: list[ir.Value]) -> None:
         shared, source, leading, slow, fast, slow_left, fast_left = args
         valid_of: dict[int, ir.Value] = {}
         for slow_at, fast_at in copy.places:  # generation loop
