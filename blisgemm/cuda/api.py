@@ -28,7 +28,8 @@ _TRANS = {False: (False, False), "N": (False, False), True: (True, False), "T": 
 
 def gemm(
     a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, out: Any = None, trans_a: Any = False,
-    trans_b: Any = False, dtype: Any = None, epilogue: Any = None, stream: int | None = None,
+    trans_b: Any = False, dtype: Any = None, epilogue: Any = None, reduction: str = "ordered",
+    stream: int | None = None,
 ) -> Any:  # fmt: skip
     """Return ``alpha * op(a) @ op(b) + beta * c``, computed on a GPU; each element then goes through the epilogue.
 
@@ -43,11 +44,13 @@ def gemm(
         conjugated.
         dtype: of the result, in place of that of a: float16, bfloat16 or float64 for float32, float32 or float16 for
             float64, the other complex type for one; rounded once. ``out`` says it too.
-        epilogue: a step, or a list of steps, done while the elements are in registers. A step is a word, or a tuple of a
-            word and its arguments: "relu", "gelu", "gelu_tanh", "silu", ("clamp", low, high), ("scale", s),
+        epilogue: a step, or a list of steps, done while the elements are in registers. A step is a word, or a tuple of
+            a word and its arguments: "relu", "gelu", "gelu_tanh", "silu", ("clamp", low, high), ("scale", s),
             ("scale_rows", v), ("scale_columns", v), ("bias", v) or ("bias_columns", v), ("bias_rows", v),
             ("residual", x); or a Python function ``f(x, i, j)`` of the element and its place, compiled by Numba, or a
             tuple of one that takes more and these arguments: numbers, and arrays in GPU memory.
+        reduction: how parts of a sum over k meet where a tile is divided: "ordered", or "atomic", in no order, which
+            may be faster; then bits may differ between runs.
         stream: handle of a CUDA stream; ``None``: the current one of the operands' library.
 
     Returns:
@@ -60,14 +63,15 @@ def gemm(
         CudaError: the card ran out of memory, or a call of its driver failed.
     """
     view_a, view_b = arrays.view_of("a", a), arrays.view_of("b", b)
-    if c is None and epilogue is None and dtype is None and out is not None:
+    plain = c is None and epilogue is None and dtype is None and reduction == "ordered"
+    if plain and type(trans_a) is type(trans_b) is bool:
         key = (view_a.shape, view_a.strides, view_a.dtype, view_b.shape, view_b.strides, view_b.dtype, trans_a, trans_b)
-        prepared = _prepared.get(key) if type(trans_a) is type(trans_b) is bool else None
+        prepared = _prepared.get(key)
         if prepared is not None:
-            result = prepared.run(view_a, view_b, arrays.view_of("out", out), alpha, beta, stream)
-            if result:
-                return out
-    call = _Call.checked(view_a, view_b, c, alpha, beta, out, trans_a, trans_b, dtype, epilogue)
+            result = prepared.run(view_a, view_b, out, alpha, beta, stream)
+            if result is not None:
+                return result
+    call = _Call.checked(view_a, view_b, c, alpha, beta, out, trans_a, trans_b, dtype, epilogue, reduction)
     if call.a.kind == "numpy":
         from .host import gemm_on_host
 
@@ -80,8 +84,9 @@ def gemm(
             if view is not None and (view.stream is not None or view.kind != call.a.kind):
                 arrays.wait_for(view, stream)
         result = _compute(call, out, stream)
-    if c is None and epilogue is None and dtype is None and out is not None:
-        _Prepared.keep(call, (view_a, view_b), trans_a, trans_b)
+    if plain:
+        target = call.out if out is not None else arrays.view_of("out", result)
+        _Prepared.keep(call, target, (view_a, view_b), trans_a, trans_b)
     return result
 
 
@@ -147,11 +152,13 @@ class _Call:
     def checked(
         cls, view_a: View, view_b: View, c: Any, alpha: Any, beta: Any, out: Any, trans_a: Any, trans_b: Any, dtype:
         Any,
-        epilogue: Any,
+        epilogue: Any, reduction: Any,
     ) -> _Call:  # fmt: skip
         """Check all; raise what ``gemm`` says."""
         (turn_a, conj_a), (turn_b, conj_b) = _trans("trans_a", trans_a), _trans("trans_b", trans_b)
-        factors = Factors(_number("alpha", alpha), _number("beta", beta), conj_a, conj_b)
+        if reduction not in ("ordered", "atomic"):
+            raise BlisgemmValueError(f"reduction: expected 'ordered' or 'atomic'; got {reduction!r}")
+        factors = Factors(_number("alpha", alpha), _number("beta", beta), conj_a, conj_b, reduction == "atomic")
         shape, a, b = _shape(_matrices("a", view_a, turn_a), _matrices("b", view_b, turn_b))
         _check_factors(a.dtype, factors)
         if c is None and factors.beta != 0:
@@ -230,9 +237,9 @@ class _Prepared:
     reach: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 
     @classmethod
-    def keep(cls, call: _Call, given: tuple[View, View], trans_a: Any, trans_b: Any) -> None:
+    def keep(cls, call: _Call, out: View | None, given: tuple[View, View], trans_a: Any, trans_b: Any) -> None:
         """Keep a call for the next one like it, if it is one of matrices and took one launch."""
-        a, b, out = call.a, call.b, call.out
+        a, b = call.a, call.b
         plain = out is not None and len(call.shape) == 2 and not call.epilogue.steps and 0 not in call.shape
         if not plain or a.shape[1] == 0 or call.factors.alpha == 0 or call.factors.beta != 0 or out is None:
             return
@@ -247,27 +254,34 @@ class _Prepared:
         alignment = (a.pointer & 15, b.pointer & 15, out.pointer & 15)
         _prepared[key] = cls(route, a.kind, a.device, out.shape, out.strides, out.dtype, alignment, reach)
 
-    def run(self, a: View, b: View, out: View, alpha: Any, beta: Any, stream: int | None) -> bool:
-        """Launch, if all is as it was; else return False, and nothing was done."""
+    def run(self, a: View, b: View, given: Any, alpha: Any, beta: Any, stream: int | None) -> Any:
+        """Launch, if all is as it was, and return the result; else return ``None``, and nothing was done."""
+        if beta != 0 or type(alpha) not in (int, float) or alpha == 0 or a.kind != self.kind or a.device != self.device:
+            return None
+        if given is None:
+            if stream is None:
+                stream = arrays.current_stream(self.kind, self.device)
+            given, out = arrays.new_like(a.kind, a.owner, self.out_shape, self.out_dtype, self.device, stream)
+        else:
+            out = arrays.view_of("out", given)
         if not (
-            beta == 0 and type(alpha) in (int, float) and alpha != 0
-            and out.shape == self.out_shape and out.strides == self.out_strides and out.dtype == self.out_dtype
-            and a.kind == b.kind == out.kind == self.kind and a.device == b.device == out.device == self.device
+            out.shape == self.out_shape and out.strides == self.out_strides and out.dtype == self.out_dtype
+            and b.kind == out.kind == self.kind and b.device == out.device == self.device
             and (a.pointer & 15, b.pointer & 15, out.pointer & 15) == self.alignment
             and not out.read_only
         ):  # fmt: skip
-            return False
+            return None
         if stream is None:
             stream = arrays.current_stream(self.kind, self.device)
         if not (a.stream in (None, stream) and b.stream in (None, stream) and out.stream in (None, stream)):
-            return False
+            return None
         low, high = out.pointer - self.reach[2][0], out.pointer + self.reach[2][1]
         for view, (before, behind) in ((a, self.reach[0]), (b, self.reach[1])):
             if view.pointer - before < high and low < view.pointer + behind:
-                return False
+                return None
         with driver.on_device(self.device):
             self.route.launch(a.pointer, b.pointer, out.pointer, alpha, 0, stream, ())
-        return True
+        return given
 
 
 def _reach(view: View) -> tuple[int, int]:

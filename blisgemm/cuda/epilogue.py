@@ -100,7 +100,7 @@ def _word(
                 packed.append(one)
                 continue
             raise BlisgemmTypeError(
-                f"{where}: {word} takes a number; got {type(argument).__name__} (scale_rows, scale_columns take vectors)"
+                f"{where}: {word} takes a number (scale_rows, scale_columns: vectors); got {type(argument).__name__}"
             )
         view = _array(where, argument, dtype)
         if kind == "matrix":

@@ -3,8 +3,9 @@
 Knows: how tiles and the division of work are chosen from extents, layouts and the card. Does not know: arrays, CUDA,
 how anything is run. Called by ``run`` (per call, cached) and by people (``make_plan``, ``explain``).
 
-The model: a multiprocessor with b blocks of threads computes at 1 - 2^-b of its full speed (b as many as fit), since one
-block alone waits for its copies. ``tiles`` takes as long as the fullest multiprocessor; ``streamk`` divides slabs evenly, but blocks that
+The model: a multiprocessor with b blocks of threads computes at 1 - 2^-b of its full speed (b as many as fit), since
+one block alone waits for its copies. ``tiles`` takes as long as the fullest multiprocessor; ``streamk`` divides slabs
+evenly, but blocks that
 go on from tile to tile are slower, and parts of tiles go through memory.
 """
 
@@ -68,7 +69,8 @@ class Plan:
 
     @property
     def parts_bytes(self) -> int:
-        return 2 * self.blocks * self.spec.sum_bytes if self.spec.schedule == "streamk" else 0
+        divided = self.spec.schedule == "streamk" and self.spec.reduction == "ordered"
+        return 2 * self.blocks * self.spec.sum_bytes if divided else 0
 
     @property
     def packed_bytes(self) -> int:
@@ -101,7 +103,7 @@ class Plan:
 def plan_for(
     device: Device, m: int, n: int, k: int, dtype: str, a: Layout, b: Layout, c_vector: int, *, batch: int = 1,
     reads_c: bool = False, out: str = "", conj_a: bool = False, conj_b: bool = False, swapped: bool = False,
-    epilogue: tuple[Step, ...] = (),
+    epilogue: tuple[Step, ...] = (), atomic: bool = False,
 ) -> Plan:  # fmt: skip
     """Return the plan for checked arguments; cached. c_vector: elements of C that lie adjacent and aligned."""
     reasons = [
@@ -128,8 +130,13 @@ def plan_for(
     spec = spec.with_(
         c_vector=vector, edges=edges, reads_c=reads_c, schedule=schedule, out=out or dtype, conj_a=conj_a,
         conj_b=conj_b, swapped=swapped and bool(epilogue), epilogue=epilogue,
+        reduction="atomic" if atomic and schedule == "streamk" else "ordered",
     )  # fmt: skip
     reasons.append(why)
+    if spec.reduction == "atomic":
+        reasons.append(
+            "reduction: parts of tiles are added to C as they come, as asked for: bits may differ between runs"
+        )
     if edges:
         reasons.append(f"{m} x {n} x {k} ends inside tiles: lanes beyond the end copy zeros and store nothing")
     tiles_m, tiles_n = -(-m // tile.bm), -(-n // tile.bn)
@@ -175,8 +182,8 @@ def _speed(blocks: int, fits: int) -> float:
 def _copy_speed(spec: KernelSpec) -> float:
     """Return the share of a kernel's speed that copies element by element leave it.
 
-    Source: one H200, 2026-11-30, float32 n = 4096: 16, 32 and 48 turned elements a thread and slab of 2048 fmas cost 2, 9
-    and 13 %; not turned (n = 4095) half as much.
+    Source: one H200, 2026-11-30, float32 n = 4096: 16, 32 and 48 turned elements a thread and slab of 2048 fmas cost
+    2, 9 and 13 %; not turned (n = 4095) half as much.
     """
     tile, small = spec.tile, 0.0
     for operand, rows in ((spec.a, tile.bm), (spec.b, tile.bn)):

@@ -34,6 +34,7 @@ class Factors:
     beta: complex = 0.0
     conj_a: bool = False
     conj_b: bool = False
+    atomic: bool = False
 
 
 @dataclass(slots=True)
@@ -171,7 +172,11 @@ def multiply(
             stacks = [_from_item(x, first, v.dtype) for x, v in ((a_items, a), (b_items, b), (c_items, c))]
             x, y, z = stacks
             route = route_of(x, y, z, count, a.dtype, c.dtype, factors, c.device, steps, extra_format)
-            route.launch(x.pointer, y.pointer, z.pointer, factors.alpha, factors.beta, stream, extra)
+            beta = factors.beta
+            if route.plan.spec.reduction == "atomic":
+                _scale(z, count, c.dtype, beta, c.device, stream)
+                beta = 0
+            route.launch(x.pointer, y.pointer, z.pointer, factors.alpha, beta, stream, extra)
 
 
 def _from_item(x: _Matrices, first: int, dtype: str) -> _Matrices:
@@ -302,6 +307,7 @@ def _planned(
         conj_b=conj[1] and dtype.startswith("complex"),
         swapped=swapped,
         epilogue=steps,
+        atomic=factors.atomic and not steps and out == dtype,
     )
     packs: list[_Pack | None] = []
     strides: list[tuple[int, int, int]] = []
@@ -333,7 +339,7 @@ def route_of(
     """Return what runs such products; made once, and kept."""
     key = (
         c.rows, c.columns, a.columns, a.strides, b.strides, c.strides, items, dtype, out, ordinal, factors.beta == 0,
-        factors.conj_a, factors.conj_b, a.pointer & 15, b.pointer & 15, c.pointer & 15, steps,
+        factors.conj_a, factors.conj_b, factors.atomic, a.pointer & 15, b.pointer & 15, c.pointer & 15, steps,
     )  # fmt: skip
     route = _routes.get(key)
     if route is None:

@@ -50,6 +50,8 @@ class Tile:
     def __post_init__(self) -> None:
         lanes = self.wm // self.tm * (self.wn // self.tn)
         whole = self.bm % self.wm == self.bn % self.wn == self.wm % self.tm == self.wn % self.tn == 0
+        if self.engine != "simt":  # the height of a fragment of the tensor cores
+            whole = whole and self.wm % (16 if self.engine == "dmma8" else 8) == self.wn % 8 == 0
         if not whole or lanes != 32 or self.stages < 2 or self.engine not in ENGINES:
             raise BlisgemmValueError(f"tile: expected tiles that divide, 32 lanes and 2 stages or more; got {self}")
 
@@ -109,6 +111,7 @@ class KernelSpec:
         edges: whether extents may end inside tiles; without, tests for it are left out.
         reads_c: whether beta is not zero. schedule: ``tiles`` (a block of threads per tile) or ``streamk`` (a share of
         all k slabs of all tiles for each, in order; whoever is last adds the parts up, in order).
+        reduction: how parts of a tile meet: ``ordered``, or ``atomic``, each added to C as it comes (C scaled before).
         copies: ``async`` (sm_80 and later) or ``plain``.
         epilogue: what is done to each element of C before it is stored; swapped: whether its rows are the caller's
         columns.
@@ -122,6 +125,7 @@ class KernelSpec:
     edges: bool = True
     reads_c: bool = False
     schedule: str = "tiles"
+    reduction: str = "ordered"
     copies: str = "async"
     out: str = ""
     conj_a: bool = False
@@ -231,6 +235,7 @@ class KernelSpec:
         words.append(f"c{self.c_vector}")
         words += [self.out] * (self.out != self.dtype) + ["edges"] * self.edges + ["beta"] * self.reads_c
         words += [self.schedule] * (self.schedule != "tiles") + [self.copies] * (self.copies != "async")
+        words += ["atomic"] * (self.reduction == "atomic")
         words += ["conja"] * self.conj_a + ["conjb"] * self.conj_b + [step.word[:12] for step in self.epilogue]
         return "_".join(words)
 

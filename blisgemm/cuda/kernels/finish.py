@@ -70,6 +70,10 @@ def store_of(spec: KernelSpec, fragments: Fragments) -> Any:
             place = (item, _index(b, row, i), _index(b, column, j))
             group = [values[q * spec.planes : (q + 1) * spec.planes] for q in order[first : first + spec.c_vector]]
 
+            if spec.reduction == "atomic":
+                _add_group(b, spec, group, address, cs_c, alpha, (rows_left, columns_left), (i, j))
+                continue
+
             def elements(address: ir.Value = address, group: list[Planes] = group, place: Any = place) -> None:
                 old = _load_c(b, spec, address) if spec.reads_c else [None] * spec.c_vector
                 done = [_scaled(b, spec, s, before, alpha, beta) for s, before in zip(group, old, strict=True)]
@@ -88,6 +92,21 @@ def store_of(spec: KernelSpec, fragments: Fragments) -> Any:
     of_place = (int64, int64, int64)
     arguments = (sums_type, *of_place, int32, int32, *(real_numba,) * 4, *of_place, extra_type)
     return intrinsic_of("store_tile", arguments, emit, with_context=True)
+
+
+def _add_group(
+    b: ir.IRBuilder, spec: KernelSpec, group: list[Planes], address: ir.Value, cs_c: ir.Value, alpha: Planes,
+    left: tuple[ir.Value, ir.Value], at: tuple[int, int],
+) -> None:  # fmt: skip
+    """Emit the additions of ``alpha * sums`` to elements of C, one by one and in no order."""
+    real = "f32" if spec.reals == "float32" else "f64"
+    size = 4 if spec.reals == "float32" else 8
+    exists = b.and_(b.icmp_signed("<", constant(at[0]), left[0]), b.icmp_signed("<", constant(at[1]), left[1]))
+    with b.if_then(exists):
+        for q, sums in enumerate(group):  # generation loop
+            here = b.add(address, b.mul(cs_c, constant(q, I64))) if q else address
+            for plane, value in enumerate(_product(b, alpha, sums)):
+                asm(b, f"red.global.add.{real} [$0], $1;", [address_of(b, here, plane * size), value])
 
 
 def _index(b: ir.IRBuilder, start: ir.Value, offset: int) -> ir.Value:

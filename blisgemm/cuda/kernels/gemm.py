@@ -80,6 +80,7 @@ def kernel_of(spec: KernelSpec) -> Any:
     keep_part, add_part = keep_part_of(spec), add_part_of(spec)
     a_bytes, stage_bytes, part_bytes = spec.a_bytes, spec.stage_bytes, spec.sum_bytes
     dmma = spec.dmma
+    atomic = spec.reduction == "atomic"
     asynchronous = spec.copies == "async"
     waiting, commit = (wait_for_copies(stages - 2), commit_copies) if asynchronous else (nothing, nothing)
     last_stage, all_stages = (stages - 1) * stage_bytes, stages * stage_bytes
@@ -239,6 +240,8 @@ def kernel_of(spec: KernelSpec) -> Any:
             cuda.syncthreads()  # the slabs of the tile before have been read
             sums = tile_sums(a + item_of * next_a, b + item_of * next_b, lda, ldb, m, n, k, row, column, first, count)
             complete = count == slabs
+            if atomic:
+                complete = True
             if not complete:
                 # of a block's two parts, the one that begins inside a tile comes first
                 keep_part(sums, parts + (i64(me) * 2 + (0 if first > 0 else 1)) * part_bytes)
