@@ -209,8 +209,8 @@ class Card:
 
     def allocate(self, nbytes: int, stream: int) -> int:
         self._may_fail()
-        memory = (ctypes.c_ubyte * nbytes)(*([255] * nbytes) if nbytes < 4096 else ())
-        ctypes.memset(memory, 255, nbytes)  # NaN
+        memory = (ctypes.c_ubyte * nbytes)()
+        self.enqueue(stream, lambda: ctypes.memset(memory, 255, nbytes))  # NaN; it may be used from here on
         address = ctypes.addressof(memory)
         self.memory[address] = memory
         self.most_bytes = max(self.most_bytes, nbytes)
@@ -292,7 +292,7 @@ class Card:
         patch.setattr(host, "_lanes", {})
 
 
-@pytest.fixture(params=[None, 1, 2], ids=["latest", "random1", "random2"])
+@pytest.fixture(params=[None, 1], ids=["latest", "random"])
 def card(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
     made = Card(request.param)
     made.install(monkeypatch)

@@ -15,6 +15,7 @@ buffers and streams of a device are kept for the next call (``release`` frees th
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import deque
@@ -347,6 +348,8 @@ def _is_turned(x: _Array) -> bool:
 
 def _unrepeated(x: _Array) -> _Array:
     """Return the array without the repetitions of its batch dimensions."""
+    if x.ndim == 2:
+        return x
     return x[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.strides[:-2])]
 
 
@@ -500,36 +503,45 @@ def release() -> None:
 
 def _at_once(lane: _Lane, a: _Array, b: _Array, c: _Array | None, target: _Array, factors: Factors) -> None:
     """Compute a small product: one copy there, one product, one copy back. The target is written last of all."""
-    buffer, run = lane.open_small(), lane.streams[1]
-    size, views, end, start_of_c, staged = a.itemsize, [], 0, 0, target
-    for x in (a, b, target):
-        source, turned = _unrepeated(x) if x is not target else x, _is_turned(x)
-        shape = source.swapaxes(-1, -2).shape if turned else source.shape
-        lengths = (*shape[:-1], _pitch(shape[-1], size))
-        start, elements = end, int(np.prod(lengths))
-        end += -(-elements * size // _PAD_BYTES) * _PAD_BYTES
-        memory = buffer.array(elements, x.dtype, start).reshape(lengths)[..., : shape[-1]]
-        memory = memory.swapaxes(-1, -2) if turned else memory
-        if x is not target:
-            np.copyto(memory, source)
-        elif c is not None:
-            np.copyto(memory, c)
-        strides = (
-            *(0 if extent != own else step // size
-              for extent, own, step in zip(x.shape[:-2], source.shape[:-2], memory.strides, strict=False)),
-            *(step // size for step in memory.strides[-2:]),
-        )  # fmt: skip
-        views.append(View(lane.small_on_card + start, x.shape, strides, x.dtype.name, lane.ordinal, "numpy", None))
-        start_of_c, staged = start, memory
+    buffer, run, card = lane.open_small(), lane.streams[1], lane.small_on_card
+    dtype = a.dtype.name
+    start_of_b, of_a = _room(buffer, _unrepeated(a), 0)
+    start_of_c, of_b = _room(buffer, _unrepeated(b), start_of_b)
+    end, of_c = _room(buffer, target, start_of_c)
+    views = [
+        View(card + start, x.shape, _strides(x.shape, memory), dtype, lane.ordinal, "numpy", None)
+        for start, x, memory in ((0, a, of_a), (start_of_b, b, of_b), (start_of_c, target, of_c))
+    ]
+    np.copyto(of_a, _unrepeated(a))
+    np.copyto(of_b, _unrepeated(b))
+    if c is not None:
+        np.copyto(of_c, c)
     try:
-        driver.copy_to_device(lane.small_on_card, buffer.pointer, end if c is not None else start_of_c, run)
+        driver.copy_to_device(card, buffer.pointer, start_of_c if c is None else end, run)
         multiply(views[0], views[1], views[2], factors, run)
-        driver.copy_to_host(buffer.pointer + start_of_c, lane.small_on_card + start_of_c, end - start_of_c, run)
+        driver.copy_to_host(buffer.pointer + start_of_c, card + start_of_c, end - start_of_c, run)
         driver.synchronize(run)
     except BaseException:
         lane.settle()
         raise
-    np.copyto(target, staged)
+    np.copyto(target, of_c)
+
+
+def _room(buffer: _Buffer, x: _Array, start: int) -> tuple[int, _Array]:
+    """Return the byte where room for an array in the buffer ends, and the room in the array's shape and order."""
+    turned = _is_turned(x)
+    shape = (*x.shape[:-2], x.shape[-1], x.shape[-2]) if turned else x.shape
+    lengths = (*shape[:-1], _pitch(shape[-1], x.itemsize))
+    elements = math.prod(lengths)
+    memory = buffer.array(elements, x.dtype, start).reshape(lengths)[..., : shape[-1]]
+    end = start + -(-elements * x.itemsize // _PAD_BYTES) * _PAD_BYTES
+    return end, memory.swapaxes(-1, -2) if turned else memory
+
+
+def _strides(shape: tuple[int, ...], memory: _Array) -> tuple[int, ...]:
+    """Return the strides, in elements, of a shape that repeats what is in memory only once."""
+    size, axes = memory.itemsize, zip(shape, memory.shape, memory.strides, strict=True)
+    return tuple([step // size if extent == own else 0 for extent, own, step in axes])
 
 
 # ---- in steps ------------------------------------------------------------------------------------------------------
@@ -566,7 +578,7 @@ def _in_steps(
     lane: _Lane, a: _Array, b: _Array, c: _Array | None, target: _Array, factors: Factors, budget_bytes: int
 ) -> None:
     """Compute a product step by step; all of it is done on return. The target shares no memory but with an equal c."""
-    batch = int(np.prod(target.shape[:-2]))
+    batch = math.prod(target.shape[:-2])
     operands = _batches([a, b, target] if c is None else [a, b, target, c])
     shared_a, shared_b = (not any(x.strides[:-2]) for x in operands[:2])
     (m, k), n = a.shape[-2:], b.shape[-1]
@@ -575,7 +587,7 @@ def _in_steps(
     run = lane.streams[1]
     pointer = driver.allocate(division.device_bytes, run)
     try:
-        _Steps(lane, division, pointer, target.dtype, factors).follow(operands)
+        _Steps(lane, division, pointer, operands, factors).follow()
     except BaseException:
         lane.settle()
         with suppress(CudaError):
@@ -588,9 +600,11 @@ class _Steps:
     """The steps of one product: what is where on the card, and what waits for what."""
 
     def __init__(
-        self, lane: _Lane, division: Division, pointer: int, dtype: np.dtype[Any], factors: Factors
+        self, lane: _Lane, division: Division, pointer: int, operands: list[_Array], factors: Factors
     ) -> None:  # fmt: skip
-        self.lane, self.division, self.dtype, self.factors = lane, division, dtype, factors
+        self.lane, self.division, self.operands, self.factors = lane, division, operands, factors
+        self.turned = [_is_turned(x) for x in operands[:3]]
+        self.dtype, self.name = operands[2].dtype, operands[2].dtype.name
         self.up, self.run, self.down = lane.streams
         of_b = pointer + division.a_slots * division.a_bytes
         of_c = of_b + division.b_slots * division.b_bytes
@@ -602,11 +616,10 @@ class _Steps:
         allocated.record(self.run)
         allocated.wait(self.up)
 
-    def follow(self, operands: list[_Array]) -> None:
+    def follow(self) -> None:
         """Go through all steps. The finished tile of C is fetched when the next step has been started."""
-        a, b, target, *rest = operands
+        a, b, target, *rest = self.operands
         c = rest[0] if rest else None
-        self.turned = [_is_turned(x) for x in (a, b, target)]
         finished: tuple[_Slot, _Array] | None = None
         number = 0
         for outer in np.ndindex(target.shape[:-3]):
@@ -677,7 +690,7 @@ class _Steps:
         shape: tuple[int, ...] = (rows, columns)
         if items > 1:
             shape, strides = tile.shape, (0 if tile.strides[0] == 0 else slow * pitch, *strides)  # type: ignore[assignment]
-        return View(slot.pointer, shape, strides, self.dtype.name, self.lane.ordinal, "numpy", None)
+        return View(slot.pointer, shape, strides, self.name, self.lane.ordinal, "numpy", None)
 
     def _fetch(self, slot: _Slot, tile: _Array) -> None:
         """Copy a finished tile of C into the result."""
