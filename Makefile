@@ -17,7 +17,7 @@ INSTALL_package := --group package
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # one pip at a time in one environment
-.PHONY: help demo test lint types bench test-emulated wheel clean distclean
+.PHONY: help demo test test-cuda lint types bench test-emulated wheel clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -27,6 +27,10 @@ demo: $(VENV)/.installed-demo ## what the library does, in a minute
 
 test: $(VENV)/.installed-test ## all tests but the emulated ones
 	$(RUN) -m pytest $(PYTEST_ARGS)
+
+test-cuda: $(VENV)/.installed-test ## the tests that need a GPU; torch holds their arrays
+	$(RUN) -c 'import torch' 2>/dev/null || $(PIP) install torch
+	$(RUN) -m pytest tests/cuda $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-lint ## ruff: rules and format
 	$(RUN) -m ruff check .

@@ -3,9 +3,20 @@
 Public names only; the compiled parts are loaded by the first product.
 """
 
+from importlib import import_module
+from typing import Any
+
 from ._version import __version__
 from .api import explain, gemm, matmul
-from .errors import BlisgemmError, BlisgemmTypeError, BlisgemmValueError, BlisgemmWarning, OverrideError
+from .errors import (
+    BlisgemmError,
+    BlisgemmTypeError,
+    BlisgemmValueError,
+    BlisgemmWarning,
+    CudaError,
+    CudaUnavailableError,
+    OverrideError,
+)
 from .parallel import get_num_threads, num_threads, set_num_threads
 from .plan import Plan, make_plan
 from .workspace import free_workspace, workspace_bytes
@@ -15,6 +26,8 @@ __all__ = [
     "BlisgemmTypeError",
     "BlisgemmValueError",
     "BlisgemmWarning",
+    "CudaError",
+    "CudaUnavailableError",
     "OverrideError",
     "Plan",
     "__version__",
@@ -28,3 +41,10 @@ __all__ = [
     "set_num_threads",
     "workspace_bytes",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return ``blisgemm.cuda``, the GPU backend, which is imported only if it is asked for."""
+    if name == "cuda":
+        return import_module(f"{__name__}.cuda")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

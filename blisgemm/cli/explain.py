@@ -9,6 +9,7 @@ import argparse
 
 from rich.console import Console
 
+from ..errors import BlisgemmValueError
 from .console import print_plan
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -24,10 +25,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", default="float32", help="element type (default: float32)")
     parser.add_argument("--kernel", help="a kernel of the catalog, such as f32_6x16_avx2")
     parser.add_argument("--threads", type=int, help="at most so many threads")
+    parser.add_argument("--device", help="a GPU by name, such as h200 or rtx4090: its plan, without needing one here")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the plan."""
+    if args.device is not None:
+        for name in ("kernel", "threads"):
+            if getattr(args, name) is not None:
+                raise BlisgemmValueError(f"{name}: expected nothing beside --device; got {getattr(args, name)}")
+        from ..cuda.plan import make_plan_for
+
+        print_plan(console, str(make_plan_for(args.m, args.n, args.k, args.dtype, device=args.device)))
+        return 0
     from ..plan import make_plan
 
     plan = make_plan(args.m, args.n, args.k, args.dtype, kernel=args.kernel, threads=args.threads)

@@ -27,7 +27,7 @@ HELP = "this machine, the kernels chosen for it, caches, versions"
 
 _OWN = {
     "BLISGEMM_ARCH", "BLISGEMM_KERNEL", "BLISGEMM_NUM_THREADS", "BLISGEMM_CACHE_DIR", "BLISGEMM_TUNING",
-    "BLISGEMM_VERBOSE",
+    "BLISGEMM_VERBOSE", "BLISGEMM_CUDA_HOST_BYTES",
 }  # fmt: skip
 # Settings of Numba that change what runs here. Source: Numba's reference, "Environment variables".
 _NUMBA = (
@@ -74,6 +74,24 @@ def _machine_facts(machine: Machine) -> Iterable[tuple[str, str]]:
     yield "CPUs", f"{limits.online} online, {affinity}, {quota}: {limits.usable} usable"
     for note in machine.notes:
         yield "note", note
+    yield from _gpus()
+
+
+def _gpus() -> Iterable[tuple[str, str]]:
+    from ..cuda import driver
+
+    missing = driver.why_unavailable()
+    if missing is not None:
+        yield "GPU", f"not used: {missing}"
+        return
+    for ordinal in range(driver.device_count()):
+        facts = driver.attributes(ordinal)
+        major, minor = facts["capability"]
+        yield (
+            "GPU" if ordinal == 0 else "",
+            f"{facts['name']}, compute capability {major}.{minor}, {facts['multiprocessors']} multiprocessors, "
+            f"{bytes_text(facts['memory_bytes'])}",
+        )
 
 
 def _ranges(cpus: tuple[int, ...]) -> str:

@@ -6,8 +6,10 @@ travel (``host``). Called by users.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from ..errors import BlisgemmTypeError, BlisgemmValueError
 from . import arrays, driver
@@ -160,7 +162,7 @@ class _Call:
             raise BlisgemmValueError(f"reduction: expected 'ordered' or 'atomic'; got {reduction!r}")
         factors = Factors(_number("alpha", alpha), _number("beta", beta), conj_a, conj_b, reduction == "atomic")
         shape, a, b = _shape(_matrices("a", view_a, turn_a), _matrices("b", view_b, turn_b))
-        _check_factors(a.dtype, factors)
+        factors = _checked_factors(a.dtype, factors)
         if c is None and factors.beta != 0:
             raise BlisgemmValueError("c: expected an array, since beta is not 0; got None")
         of_out = None if out is None else arrays.view_of("out", out)
@@ -256,7 +258,14 @@ class _Prepared:
 
     def run(self, a: View, b: View, given: Any, alpha: Any, beta: Any, stream: int | None) -> Any:
         """Launch, if all is as it was, and return the result; else return ``None``, and nothing was done."""
-        if beta != 0 or type(alpha) not in (int, float) or alpha == 0 or a.kind != self.kind or a.device != self.device:
+        if (
+            beta != 0
+            or type(alpha) not in (int, float)
+            or not -1e38 < alpha < 1e38
+            or alpha == 0
+            or a.kind != self.kind
+            or a.device != self.device
+        ):
             return None
         if given is None:
             if stream is None:
@@ -338,11 +347,19 @@ def _number(name: str, value: Any) -> complex:
         raise BlisgemmTypeError(f"{name}: expected a number; got {value!r}") from None
 
 
-def _check_factors(dtype: str, factors: Factors) -> None:
+def _checked_factors(dtype: str, factors: Factors) -> Factors:
+    """Return the factors as the dtype has them: beyond float32 they are infinite there."""
     if not dtype.startswith("complex"):
         for name, value in (("alpha", factors.alpha), ("beta", factors.beta)):
             if value.imag != 0:
                 raise BlisgemmTypeError(f"{name}: expected a real number for {dtype}; got {value}")
+    if dtype in ("float32", "complex64") and max(
+        map(abs, (factors.alpha.real, factors.alpha.imag, factors.beta.real, factors.beta.imag))
+    ) >= float(np.finfo(np.float32).max):
+        with np.errstate(over="ignore"):
+            alpha, beta = (complex(np.complex64(x)) for x in (factors.alpha, factors.beta))
+        return replace(factors, alpha=alpha, beta=beta)
+    return factors
 
 
 def _matrices(name: str, view: View, turned: bool) -> View:

@@ -269,3 +269,10 @@ def test_indices_past_31_bits() -> None:
     assert got.numel() > 1 << 31
     assert (got[-1] == 3).all()
     assert (got[:, -1] == 3).all()
+
+
+def test_factors_beyond_the_type_are_infinite() -> None:
+    a = torch.ones(3, 3, device="cuda")
+    for _ in range(2):
+        assert torch.isinf(cuda.gemm(a, a, alpha=1e300)).all()
+        assert torch.isinf(cuda.gemm(a, a, out=torch.empty_like(a), alpha=-1e300)).all()
