@@ -26,11 +26,11 @@ class Entry:
 
 # Source: one H200, 2026-11-30, TFLOP/s (cuBLAS in the same run: float32 50, float64 55 to 57 and at 8192 49 to 55,
 # complex128 56 to 58). float32, n = 4096 and 8192: 64x128x32 49 and 51, 128x64x32 45 and 47 where A is turned, 52 where
-# B is, 64x64x32 40, 128x128x16 44 (transposed B 45, 64x128x32 43); three stages 47 and 49. float64, n = 2048, 4096, 8192:
-# 64x128x8 by warps of 64x32 in four stages 48.6 49.5 51.2, in slabs of 16 47.5 48.1 46.2; 64x64x16 in three stages 49.1
-# 50.4 47.6, in two 47 49 44, in four 49 49 45; 128x64x16 by warps of 32x64 46.4 46.0 52.7; 128x128x16 43 40 41; slabs
-# of 32 45 and 44; elements read in pairs 36 to 47. complex128, n = 2048: 64x32x8 50, 64x64x8 49. float32 16 x 8192 x 8192:
-# 16x128x32 24, 16x256x32 23.
+# B is, 64x64x32 40, 128x128x16 44 (transposed B 45, 64x128x32 43); three stages 47 and 49. float64, n = 2048, 4096,
+# 8192: 64x128x8 by warps of 64x32 in four stages 48.6 49.5 51.2, in slabs of 16 47.5 48.1 46.2; 64x64x16 in three
+# stages 49.1 50.4 47.6, in two 47 49 44, in four 49 49 45; 128x64x16 by warps of 32x64 46.4 46.0 52.7; 128x128x16 43 40
+# 41; slabs of 32 45 and 44; elements read in pairs 36 to 47. complex128, n = 2048: 64x32x8 50, 64x64x8 49. float32 16 x
+# 8192 x 8192: 16x128x32 24, 16x256x32 23.
 _F32 = (
     Entry(Tile(64, 128, 32, 32, 64, 8, 8, 2, 4), 0.79, 128),
     Entry(Tile(128, 64, 32, 64, 32, 8, 8, 2, 4), 0.79, 128),
