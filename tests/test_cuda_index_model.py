@@ -1,0 +1,499 @@
+"""Every index that the CUDA kernels compute, as a NumPy model against brute force: no GPU, and nothing is compiled.
+
+Knows: what the words and formulas of ``blisgemm.cuda.kernels`` mean, element by element, and the 32 banks of shared
+memory. Does not know: a device; tests/cuda has what needs one.
+
+Where a formula is inside a kernel (the order of tiles, who does which slabs) it is written here once more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blisgemm.cuda.catalog import tiles_for
+from blisgemm.cuda.device import KNOWN_DEVICES, Device
+from blisgemm.cuda.plan import Layout, Plan, plan_for
+from blisgemm.cuda.tiles import KernelSpec, Operand, Tile
+from blisgemm.errors import BlisgemmValueError
+
+try:
+    from blisgemm.cuda.kernels.stage import Copy, copy_of
+    from blisgemm.cuda.kernels.threadtile import Fragments, fragments_of
+
+    NO_KERNELS = ""
+except Exception as error:
+    NO_KERNELS = f"needs numba-cuda, in which the kernels are written: {error}"
+needs_kernels = pytest.mark.skipif(bool(NO_KERNELS), reason=NO_KERNELS)
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+BYTES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
+CARDS = ("t4", "a100", "h200")  # what tiles differ by: fmas; tensor cores of one shape; of the other
+BANKS, BANK_BYTES = 32, 4
+
+
+def tiles_of(dtype: str) -> list[Tile]:
+    """Return all tiles of a dtype, for any card."""
+    capabilities = [KNOWN_DEVICES[name].capability for name in CARDS]
+    return list(dict.fromkeys(entry.tile for capability in capabilities for entry in tiles_for(dtype, capability)))
+
+
+def operands_of(dtype: str, tile: Tile) -> list[Operand]:
+    """Return every way that an operand may lie for a tile, as ``plan`` makes them."""
+    vectors = [v for v in (1, 2, 4) if v * BYTES[dtype] <= 16]
+    found = [Operand("r", vector) for vector in vectors]
+    if dtype == "float32" and tile.engine == "simt":
+        return [*found, Operand("k", 1, True)]
+    return found + [Operand("k", vector) for vector in vectors]
+
+
+def specs_of(dtype: str, tile: Tile) -> Iterator[KernelSpec]:
+    """Yield a kernel for every pair of layouts that a tile can have."""
+    for a, b in itertools.product(operands_of(dtype, tile), repeat=2):
+        try:
+            yield KernelSpec(dtype, tile, a, b)
+        except BlisgemmValueError:
+            continue
+
+
+TILES = [(dtype, tile) for dtype in DTYPES for tile in tiles_of(dtype)]
+IDS = [f"{dtype}_{tile.name}" for dtype, tile in TILES]
+each_tile = pytest.mark.parametrize(("dtype", "tile"), TILES, ids=IDS)
+
+
+def sides(spec: KernelSpec) -> tuple[tuple[str, Operand, int], tuple[str, Operand, int]]:
+    return ("a", spec.a, spec.tile.bm), ("b", spec.b, spec.tile.bn)
+
+
+def sided(specs: Iterator[KernelSpec]) -> list[tuple[KernelSpec, str, Operand, int]]:
+    """Return each operand of each side once, with a kernel that has it."""
+    found = {(side, x): (spec, side, x, rows) for spec in specs for side, x, rows in sides(spec)}
+    return list(found.values())
+
+
+# ---- copies into shared memory ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """All chunks that a block copies of a slab; arrays of (threads that copy, places). Units: elements."""
+
+    slow: Ints
+    fast: Ints
+    target: Ints  # where in shared memory, from the slab's start
+
+
+def chunks_of(spec: KernelSpec, copy: Copy) -> Chunks:
+    """Return what ``stage`` does, as ``gemm`` calls it: thread t begins at (t // across, t % across * vector)."""
+    t = np.arange(spec.tile.threads)
+    slow, fast = t // copy.across, t % copy.across * copy.vector
+    if copy.slow_extent:
+        slow, fast = slow[slow < copy.slow_extent], fast[slow < copy.slow_extent]
+    places = np.array(copy.places)
+    slow, fast = slow[:, None] + places[:, 0], fast[:, None] + places[:, 1]
+    return Chunks(slow, fast, slow * copy.slow_unit + fast * copy.fast_unit)
+
+
+@needs_kernels
+@each_tile
+def test_every_element_of_a_slab_is_copied_once_to_its_place(dtype: str, tile: Tile) -> None:
+    for spec, _, operand, rows in sided(specs_of(dtype, tile)):
+        copy = copy_of(spec, operand, rows)
+        chunks = chunks_of(spec, copy)
+        fast, slow = (tile.bk, rows) if operand.layout == "k" else (rows, tile.bk)
+        copied, leading = np.zeros((slow, fast), int), spec.leading(operand, rows)
+        written = np.zeros(spec.slab_bytes(operand, rows) // spec.itemsize, int)
+        for q in range(copy.vector):
+            np.add.at(copied, (chunks.slow, chunks.fast + q), 1)
+            target = chunks.target + q * copy.fast_unit
+            np.add.at(written, target, 1)
+            row, step = (chunks.slow, chunks.fast + q)[:: 1 if operand.layout == "k" else -1]
+            expected = row * leading + step if operand.shared == "k" else step * leading + row
+            np.testing.assert_array_equal(target, expected, f"{spec.name}: {operand.name}")
+        assert (copied == 1).all() and written.max() == 1 and written.sum() == slow * fast, f"{spec.name}: {operand}"
+        if copy.vector > 1:
+            assert copy.fast_unit == 1
+        assert (chunks.target * spec.itemsize % (copy.vector * spec.itemsize) == 0).all()
+        assert spec.slab_bytes(operand, rows) % 16 == 0  # what comes after it in shared memory is aligned too
+
+
+@needs_kernels
+@each_tile
+def test_at_an_edge_exactly_the_elements_that_exist_are_read(dtype: str, tile: Tile) -> None:
+    for spec, _, operand, rows in sided(specs_of(dtype, tile)):
+        copy = copy_of(spec, operand, rows)
+        chunks = chunks_of(spec, copy)
+        fast, slow = (tile.bk, rows) if operand.layout == "k" else (rows, tile.bk)
+        # one axis at a time, with the other ending everywhere it may matter; -3: the operand ended in a slab before
+        slow_ends, fast_ends = {-3, 0, 1, slow - 1, slow, slow + 5}, {-3, 0, 1, fast - 1, fast, fast + 5}
+        pairs = {(s, f) for s in range(slow + 1) for f in (fast - 1, fast)} | {
+            (s, f) for s in (slow - 1, slow + 5) for f in range(fast + 1)
+        }
+        for slow_left, fast_left in pairs | {*itertools.product(slow_ends, fast_ends)}:
+            # as in ``stage``: the bytes of a chunk that exist, and zeros for the others
+            valid = np.clip(fast_left - chunks.fast, 0, copy.vector) * (chunks.slow < slow_left)
+            assert valid.sum() == max(0, min(slow_left, slow)) * max(0, min(fast_left, fast)), (
+                f"{spec.name}: {operand.name}, {slow_left} x {fast_left}"
+            )
+            inside = valid > 0
+            assert (chunks.slow[inside] < slow_left).all()
+            assert (chunks.fast[inside] + valid[inside] <= fast_left).all()
+
+
+# ---- banks ------------------------------------------------------------------------------------------------------
+
+
+def degree(addresses: Ints, size: int) -> int:
+    """Return how often a bank is asked for different words when the lanes at ``addresses`` are served together.
+
+    Lanes of the warp that read or write 4 bytes are served all at once, 8 bytes by halves, 16 bytes by quarters.
+    """
+    worst = 1
+    together = 32 * 4 // max(4, size)
+    for first in range(0, len(addresses), together):
+        words = {
+            int(address) // BANK_BYTES + w
+            for address in addresses[first : first + together]
+            for w in range(max(1, size // BANK_BYTES))
+        }
+        banks = np.bincount([word % BANKS for word in words], minlength=BANKS)
+        worst = max(worst, int(banks.max()))
+    return worst
+
+
+def reads_of(spec: KernelSpec, side: str, operand: Operand, rows: int, warp_at: int) -> tuple[Ints, int]:
+    """Return where each lane's first load of an operand's slab begins, in bytes, and the bytes of a load.
+
+    All others of a lane are the same number of bytes further, for every lane.
+    """
+    tile, lane = spec.tile, np.arange(32)
+    leading = spec.leading(operand, rows)
+    if spec.dmma:
+        row, step, size = warp_at + lane // 4, lane % 4, spec.itemsize
+    else:
+        lanes_n = tile.wn // tile.tn
+        along = lane // lanes_n if side == "a" else lane % lanes_n
+        unit = 1 if operand.shared == "k" else spec.group_elements
+        row, step, size = warp_at + along * unit, 0 * lane, 16
+    at = row * leading + step if operand.shared == "k" else step * leading + row
+    return at * spec.itemsize, size
+
+
+# Found by the model: rows of a turned slab -> lanes that want one bank. Slabs of 4 rows have them 8 elements apart, so
+# that 8 steps of 4 rows fall on 16 banks; one warp of such a block writes so, and 16 elements of each row.
+WRITE_CONFLICTS = {4: 2}
+
+
+@needs_kernels
+@each_tile
+def test_lanes_read_shared_memory_without_bank_conflicts(dtype: str, tile: Tile) -> None:
+    for spec, side, operand, rows in sided(specs_of(dtype, tile)):
+        across = tile.wm if side == "a" else tile.wn
+        for warp_at in range(0, rows, across):
+            addresses, size = reads_of(spec, side, operand, rows, warp_at)
+            assert (addresses % size == 0).all(), f"{spec.name}: {operand.name}"
+            assert degree(addresses, size) == 1, f"{spec.name}: {side}, {operand.name}"
+
+
+@needs_kernels
+@each_tile
+def test_turned_copies_write_shared_memory_without_bank_conflicts(dtype: str, tile: Tile) -> None:
+    for spec, _, operand, rows in sided(specs_of(dtype, tile)):
+        if not operand.turned:
+            continue
+        copy = copy_of(spec, operand, rows)
+        targets = chunks_of(spec, copy).target * spec.itemsize
+        for place in range(targets.shape[1]):
+            for warp in range(0, len(targets), 32):
+                found = degree(targets[warp : warp + 32, place], spec.itemsize)
+                assert found == WRITE_CONFLICTS.get(rows, 1), f"{spec.name}: {operand.name}"
+
+
+# ---- sums -------------------------------------------------------------------------------------------------------
+
+
+def places_of(spec: KernelSpec, fragments: Fragments) -> tuple[Ints, Ints]:
+    """Return the row and column in the block tile of each sum: arrays of (threads, sums)."""
+    tile, t = spec.tile, np.arange(spec.tile.threads)
+    warp, lane = t // 32, t % 32
+    warps_n = tile.bn // tile.wn
+    row = warp // warps_n * tile.wm + lane // fragments.n_lanes * fragments.m_unit
+    column = warp % warps_n * tile.wn + lane % fragments.n_lanes * fragments.n_unit
+    places = np.array(fragments.places)
+    return row[:, None] + places[:, 0], column[:, None] + places[:, 1]
+
+
+@needs_kernels
+@each_tile
+def test_the_sums_of_all_threads_are_the_tile(dtype: str, tile: Tile) -> None:
+    for spec in specs_of(dtype, tile):
+        fragments = fragments_of(spec)
+        assert len(fragments.places) * spec.planes == spec.sums
+        row, column = places_of(spec, fragments)
+        covered = np.zeros((tile.bm, tile.bn), int)
+        np.add.at(covered, (row, column), 1)
+        assert (covered == 1).all(), spec.name
+
+
+@needs_kernels
+@each_tile
+def test_what_is_stored_at_once_is_adjacent_and_aligned(dtype: str, tile: Tile) -> None:
+    for spec in specs_of(dtype, tile):
+        fragments = fragments_of(spec)
+        row, column = places_of(spec, fragments)
+        order = sorted(range(len(fragments.places)), key=fragments.places.__getitem__)
+        most = spec.group_elements if not spec.dmma else 2  # as ``plan`` sets it
+        if not spec.dmma and spec.b.shared != "r":
+            most = 1
+        for vector in (v for v in (1, 2, 4) if v <= most):
+            for first in range(0, len(order), vector):
+                group = order[first : first + vector]
+                assert (row[:, group] == row[:, group[:1]]).all()
+                assert (column[:, group] == column[:, group[:1]] + np.arange(vector)).all()
+                assert (column[:, group[0]] % vector == 0).all()
+
+
+@needs_kernels
+@each_tile
+def test_parts_of_tiles_fill_their_room_and_no_more(dtype: str, tile: Tile) -> None:
+    spec = next(specs_of(dtype, tile))
+    real = 4 if spec.reals == "float32" else 8
+    per, step = 16 // real, 16 * tile.threads  # as in ``finish``: chunks of 16 bytes beside those of other threads
+    assert spec.sums % per == 0
+    starts = np.arange(tile.threads)[:, None] * 16 + np.arange(spec.sums // per) * step
+    assert np.array_equal(np.sort(starts.ravel()), np.arange(0, spec.sum_bytes, 16))
+
+
+# ---- the order of tiles -----------------------------------------------------------------------------------------
+
+
+def origin(index: int, tiles_m: int, tiles_n: int, group: int) -> tuple[int, int]:
+    """Return a tile's place among tiles, as ``origin`` in ``gemm``."""
+    band = index // (group * tiles_n)
+    inside = index - band * group * tiles_n
+    high = min(group, tiles_m - band * group)
+    return band * group + inside % high, inside // high
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 8])
+def test_tiles_go_down_bands_of_rows_and_each_comes_once(group: int) -> None:
+    extents = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31)
+    for tiles_m, tiles_n in itertools.product(extents, extents):
+        found = [origin(index, tiles_m, tiles_n, group) for index in range(tiles_m * tiles_n)]
+        assert sorted(found) == [*itertools.product(range(tiles_m), range(tiles_n))]
+        bands = [row // group for row, _ in found]
+        assert bands == sorted(bands)  # a band is done before the next begins
+        for (row, column), (next_row, next_column) in itertools.pairwise(found):
+            if row // group == next_row // group:
+                assert (next_row, next_column) == (row + 1, column) or next_column == column + 1
+
+
+# ---- shares of slabs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a block does of a tile: slabs from ``first`` on. slot: where it leaves its sums, or None if it has all."""
+
+    tile: int
+    first: int
+    count: int
+    slot: int | None
+
+
+def parts_of(me: int, blocks: int, tiles: int, slabs: int, whole: int) -> Iterator[Part]:
+    """Yield what a block does, as ``streamk`` in ``gemm``."""
+    share, more = divmod((tiles - whole) * slabs, blocks)
+    at = me * share + min(me, more)
+    end = at + share + (me < more)
+    mine = me
+    while mine < whole or at < end:
+        if mine < whole:
+            index, first, count = mine, 0, slabs
+            mine += blocks
+        else:
+            index, first = whole + at // slabs, at % slabs
+            count = min(slabs - first, end - at)
+            at += count
+        yield Part(index, first, count, None if count == slabs else 2 * me + (0 if first > 0 else 1))
+
+
+def contributors_of(tile: int, blocks: int, tiles: int, slabs: int, whole: int) -> tuple[int, int]:
+    """Return the first and the last block that do a part of a tile, as ``opener`` and ``closer`` in ``gemm``."""
+    share, more = divmod((tiles - whole) * slabs, blocks)
+    full = more * (share + 1)
+
+    def who(slab: int) -> int:
+        return slab // (share + 1) if slab < full else more + (slab - full) // share
+
+    begin = (tile - whole) * slabs
+    return who(begin), who(begin + slabs - 1)
+
+
+def divisions() -> Iterator[tuple[int, int, int, int]]:
+    """Yield (tiles, slabs, blocks, whole) with at least a slab for each block."""
+    for tiles, slabs, blocks in itertools.product((1, 2, 3, 5, 12, 13), (1, 2, 3, 7, 16), (1, 2, 3, 4, 7, 10, 13)):
+        for whole in {0, tiles // 2 // blocks * blocks, max(0, tiles // blocks - 1) * blocks}:
+            if (tiles - whole) * slabs >= blocks:
+                yield tiles, slabs, blocks, whole
+    rng = random.Random(0)
+    for _ in range(200):
+        blocks, slabs = rng.randint(1, 60), rng.randint(1, 90)
+        tiles = rng.randint(-(-blocks // slabs), 3 * blocks + 1)
+        whole = max(0, tiles // blocks - 1) * blocks
+        yield tiles, slabs, blocks, whole
+
+
+def test_every_slab_of_every_tile_is_done_once() -> None:
+    for tiles, slabs, blocks, whole in divisions():
+        done = np.zeros((tiles, slabs), int)
+        counts = []
+        for me in range(blocks):
+            mine = list(parts_of(me, blocks, tiles, slabs, whole))
+            assert mine and all(part.count > 0 for part in mine)
+            counts.append(sum(part.count for part in mine if part.tile >= whole))
+            for part in mine:
+                done[part.tile, part.first : part.first + part.count] += 1
+        assert (done == 1).all()
+        assert max(counts) - min(counts) <= 1
+
+
+def test_opener_and_closer_are_the_blocks_that_share_a_tile() -> None:
+    for tiles, slabs, blocks, whole in divisions():
+        who: dict[int, list[tuple[int, Part]]] = {}
+        for me in range(blocks):
+            for part in parts_of(me, blocks, tiles, slabs, whole):
+                if part.tile >= whole:
+                    who.setdefault(part.tile, []).append((me, part))
+        for tile, parts in who.items():
+            opener, closer = contributors_of(tile, blocks, tiles, slabs, whole)
+            assert [me for me, _ in parts] == [*range(opener, closer + 1)]
+            if len(parts) == 1:
+                assert parts[0][1].slot is None
+                continue
+            # added up as the last one reads them: the opener's second slot, then the first slot of each other
+            assert [part.slot for _, part in parts] == [2 * opener + 1, *(2 * i for i in range(opener + 1, closer + 1))]
+            firsts = [part.first for _, part in parts]
+            assert firsts[0] == 0 and firsts == sorted(firsts)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_meet_whatever_the_order_of_the_blocks(seed: int) -> None:
+    # each block goes on by one part at a time, in any order; a slot must be written when it is read, and written once
+    rng = random.Random(seed)
+    for tiles, slabs, blocks, whole in divisions():
+        work = {me: parts_of(me, blocks, tiles, slabs, whole) for me in range(blocks)}
+        counters, slots, stored = [0] * tiles, {}, {}
+        while work:
+            me = rng.choice([*work])
+            part = next(work[me], None)
+            if part is None:
+                del work[me]
+                continue
+            mine = [*range(part.first, part.first + part.count)]
+            if part.slot is None:
+                assert part.tile not in stored
+                stored[part.tile] = mine
+                continue
+            assert part.slot not in slots and part.slot < 2 * blocks  # room for two parts of each block
+            slots[part.slot] = (part.tile, mine)
+            opener, closer = contributors_of(part.tile, blocks, tiles, slabs, whole)
+            before, counters[part.tile] = counters[part.tile], counters[part.tile] + 1
+            if before != closer - opener:
+                continue
+            parts = [slots[2 * opener + 1], *(slots[2 * other] for other in range(opener + 1, closer + 1))]
+            assert {tile for tile, _ in parts} == {part.tile} and part.tile not in stored
+            stored[part.tile] = [slab for _, list_ in parts for slab in list_]
+            counters[part.tile] = 0
+        assert counters == [0] * tiles  # ready for the next launch
+        assert stored == {tile: [*range(slabs)] for tile in range(tiles)}  # all of each tile, in the order of k
+
+
+# ---- plans ------------------------------------------------------------------------------------------------------
+
+SHAPES = [
+    (1, 1, 1), (1, 1, 100_000), (1, 5000, 3000), (5000, 1, 3000), (3, 5, 7), (16, 8192, 8192), (8192, 16, 8192),
+    (64, 128, 32), (65, 129, 33), (127, 63, 31), (128, 128, 1_000_000), (640, 480, 17), (1000, 1000, 1000),
+    (1024, 1024, 1024), (2049, 2047, 2048), (4096, 4096, 4096), (4095, 4097, 4099), (100_000, 64, 64),
+    (64, 100_000, 8), (8192, 8192, 4), (20_000, 20_000, 20_000), (2, 3, 2_000_000), (513, 511, 200_001),
+]  # fmt: skip
+
+
+def layouts(dtype: str) -> Iterator[tuple[Layout, Layout]]:
+    most = 16 // BYTES[dtype]
+    for a, b in itertools.product("kr", "kr"):
+        yield Layout(a, most), Layout(b, most)
+        yield Layout(a, 1), Layout(b, most)
+    yield Layout("k", 1, packed=True), Layout("r", most)
+
+
+def plans(device: Device, dtype: str) -> Iterator[Plan]:
+    for (m, n, k), (a, b), batch in itertools.product(SHAPES, layouts(dtype), (1, 3)):
+        vector = next(v for v in (4, 2, 1) if v * BYTES[dtype] <= 16 and n % v == 0)
+        yield plan_for(device, m, n, k, dtype, a, b, vector, batch=batch)
+
+
+@pytest.mark.parametrize("name", KNOWN_DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_plan_covers_its_product_and_fits_its_card(dtype: str, name: str) -> None:
+    device = KNOWN_DEVICES[name]
+    for plan in plans(device, dtype):
+        spec, tile = plan.spec, plan.spec.tile
+        m, n, k = plan.m, plan.n, plan.k
+        assert 0 <= plan.tiles_m * tile.bm - m < tile.bm and 0 <= plan.tiles_n * tile.bn - n < tile.bn
+        assert spec.edges == bool(m % tile.bm or n % tile.bn or k % tile.bk)
+        # dynamic, and what streamk declares: whether a block is the last of its tile
+        assert spec.shared_bytes + 16 * (spec.schedule == "streamk") <= device.shared_bytes_per_block, str(plan)
+        assert 32 <= tile.threads <= 1024 and tile.threads <= device.threads_per_multiprocessor
+        assert spec.copies == ("async" if device.asynchronous else "plain")
+        tiles, slabs = plan.tiles_m * plan.tiles_n, -(-k // tile.bk)
+        assert tiles < 2**31
+        if spec.schedule == "tiles":
+            assert (plan.blocks, plan.whole, plan.parts_bytes) == (tiles, 0, 0)
+        else:
+            assert plan.batch == 1 and 0 <= plan.whole < tiles and plan.whole % plan.blocks == 0
+            assert (tiles - plan.whole) * slabs >= plan.blocks >= 1, f"a block without a slab: {plan}"
+            assert (tiles - plan.whole) * slabs + plan.blocks < 2**31  # counted in int32
+            assert plan.parts_bytes == 2 * plan.blocks * spec.sum_bytes
+        assert n % spec.c_vector == 0
+        text = str(plan)
+        assert spec.name in text and f"{m} x {k}" in text and device.name in text
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_both_schedules_are_planned(name: str) -> None:
+    # what the test above says of streamk would be said of nothing
+    found = {(plan.spec.schedule, plan.whole > 0) for plan in plans(KNOWN_DEVICES[name], "float32")}
+    assert {schedule for schedule, _ in found} == {"tiles", "streamk"}
+
+
+def test_a_plan_never_divides_fewer_slabs_than_blocks() -> None:
+    rng = random.Random(0)
+    small = replace(KNOWN_DEVICES["h200"], name="small", multiprocessors=3)
+    divided = 0
+    for _ in range(4000):
+        device = rng.choice([*KNOWN_DEVICES.values(), small])
+        m, n, k = (int(2 ** rng.uniform(0, most)) for most in (14, 14, 18))
+        dtype = rng.choice(DTYPES)
+        plan = plan_for(device, m, n, k, dtype, *rng.choice([*layouts(dtype)]), 1)
+        if plan.spec.schedule == "streamk":
+            divided += 1
+            slabs = -(-k // plan.spec.tile.bk)
+            assert (plan.tiles_m * plan.tiles_n - plan.whole) * slabs >= plan.blocks, str(plan)
+    assert divided > 100
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_swapped_plan_says_so(dtype: str) -> None:
+    a, b = Layout("k", 1), Layout("r", 1)
+    plan = plan_for(KNOWN_DEVICES["h200"], 300, 200, 100, dtype, a, b, 1, swapped=True, reads_c=True)
+    assert "C' = B' * A'" in str(plan) and plan.swapped and plan.spec.reads_c
+    assert not plan.spec.swapped  # only an epilogue's indices know of it
