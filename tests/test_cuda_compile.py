@@ -85,7 +85,7 @@ PLACES = {
     "f32_tn": ((9, 0),),
     "f32_tt": ((8, 9),),
     "f32_odd": ((7, 5), (8, 6), (9, 0)),
-    "f32_streamk": ((8, 0), (9, 0), (12, 0)),
+    "f32_streamk": ((8, 0), (9, 0), (10, 0), (12, 0)),
     "f32_low": ((8, 9), (9, 0)),
     "f32_slim": ((8, 6),),
     "f64_odd": ((7, 5), (8, 0), (9, 0)),
@@ -96,12 +96,12 @@ PLACES = {
     "c128": ((7, 5), (8, 0), (9, 0)),
     "c128_conj": ((8, 6),),
 }
-# Four blocks are asked for, though shared memory of these cards holds one or two: 128 registers are not enough there.
-SPILLS = {("f32_streamk", (12, 0)): "40 bytes of a thread's registers are in memory while a tile is begun or finished"}
+# Four blocks are asked for, so that a thread has 128 registers; ptxas for these cards needs a few more.
+SPILLS = {("f32_streamk", capability): "40 bytes of a thread are in memory" for capability in YOUNG}
 CASES = [
     pytest.param(
         role, capability,
-        marks=[pytest.mark.xfail(reason=SPILLS[role, capability], strict=False)] * ((role, capability) in SPILLS),
+        marks=[pytest.mark.xfail(reason=SPILLS.get((role, capability), ""), strict=False)] * ((role, capability) in SPILLS),
     )
     for role, capabilities in PLACES.items() for capability in capabilities
 ]  # fmt: skip
