@@ -99,12 +99,11 @@ PLACES = {
 # Four blocks are asked for, so that a thread has 128 registers; ptxas for these cards needs a few more.
 SPILLS = {("f32_streamk", capability): "40 bytes of a thread are in memory" for capability in YOUNG}
 CASES = [
-    pytest.param(
-        role, capability,
-        marks=[pytest.mark.xfail(reason=SPILLS.get((role, capability), ""), strict=False)] * ((role, capability) in SPILLS),
-    )
-    for role, capabilities in PLACES.items() for capability in capabilities
-]  # fmt: skip
+    pytest.param(role, capability, marks=[pytest.mark.xfail(reason=why, strict=False)] * bool(why))
+    for role, capabilities in PLACES.items()
+    for capability in capabilities
+    for why in [SPILLS.get((role, capability), "")]
+]
 
 
 @functools.cache

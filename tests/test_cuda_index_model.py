@@ -3,14 +3,18 @@
 Knows: what the words and formulas of ``blisgemm.cuda.kernels`` mean, element by element, and the 32 banks of shared
 memory. Does not know: a device; tests/cuda has what needs one.
 
-Where a formula is inside a kernel (the order of tiles, who does which slabs) it is written here once more.
+Where a formula is inside a kernel (the order of tiles, who does which slabs) it is written here once more. At the end
+the kernels' own source runs, with a builder that computes at once what it is asked to emit, for all threads of a block.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
+import re
+import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +28,7 @@ from blisgemm.cuda.tiles import KernelSpec, Operand, Tile
 from blisgemm.errors import BlisgemmValueError
 
 try:
+    from blisgemm.cuda.kernels import finish, gemm, stage, threadtile
     from blisgemm.cuda.kernels.stage import Copy, copy_of
     from blisgemm.cuda.kernels.threadtile import Fragments, fragments_of
 
@@ -132,20 +137,15 @@ def test_at_an_edge_exactly_the_elements_that_exist_are_read(dtype: str, tile: T
         copy = copy_of(spec, operand, rows)
         chunks = chunks_of(spec, copy)
         fast, slow = (tile.bk, rows) if operand.layout == "k" else (rows, tile.bk)
-        # one axis at a time, with the other ending everywhere it may matter; -3: the operand ended in a slab before
-        slow_ends, fast_ends = {-3, 0, 1, slow - 1, slow, slow + 5}, {-3, 0, 1, fast - 1, fast, fast + 5}
-        pairs = {(s, f) for s in range(slow + 1) for f in (fast - 1, fast)} | {
-            (s, f) for s in (slow - 1, slow + 5) for f in range(fast + 1)
-        }
-        for slow_left, fast_left in pairs | {*itertools.product(slow_ends, fast_ends)}:
-            # as in ``stage``: the bytes of a chunk that exist, and zeros for the others
-            valid = np.clip(fast_left - chunks.fast, 0, copy.vector) * (chunks.slow < slow_left)
-            assert valid.sum() == max(0, min(slow_left, slow)) * max(0, min(fast_left, fast)), (
-                f"{spec.name}: {operand.name}, {slow_left} x {fast_left}"
-            )
-            inside = valid > 0
-            assert (chunks.slow[inside] < slow_left).all()
-            assert (chunks.fast[inside] + valid[inside] <= fast_left).all()
+        # every place where the operand may end, along both axes; -3: it ended in a slab before
+        slow_left, fast_left = (np.array([-3, *range(end + 1), end + 5]) for end in (slow, fast))
+        # as in ``stage``: so many elements of a chunk exist, and the others become zeros
+        exists = chunks.slow.ravel() < slow_left[:, None]
+        valid = np.clip(fast_left[:, None] - chunks.fast.ravel(), 0, copy.vector)
+        assert ((valid == 0) | (chunks.fast.ravel() + valid <= fast_left[:, None])).all()
+        read = exists.astype(float) @ valid.T.astype(float)
+        expected = np.outer(np.clip(slow_left, 0, slow), np.clip(fast_left, 0, fast))
+        np.testing.assert_array_equal(read, expected, f"{spec.name}: {operand.name}")
 
 
 # ---- banks ------------------------------------------------------------------------------------------------------
@@ -497,3 +497,323 @@ def test_a_swapped_plan_says_so(dtype: str) -> None:
     plan = plan_for(KNOWN_DEVICES["h200"], 300, 200, 100, dtype, a, b, 1, swapped=True, reads_c=True)
     assert "C' = B' * A'" in str(plan) and plan.swapped and plan.spec.reads_c
     assert not plan.spec.swapped  # only an epilogue's indices know of it
+
+
+# ---- the kernels themselves -------------------------------------------------------------------------------------
+
+
+class Lanes(np.ndarray[Any, Any]):
+    """A value of each thread of a block, with the type that LLVM would give it."""
+
+    @property
+    def type(self) -> Any:
+        return {"f4": threadtile.F32, "f8": threadtile.F64}[self.dtype.str[1:]]
+
+    def __eq__(self, other: object) -> Any:
+        return True  # ``if t == 0``: what one thread does for all is done once
+
+
+def value(x: Any) -> Any:
+    """Return what an operand of the builder is: its lanes, or a constant's number."""
+    x = getattr(x, "constant", x)
+    return np.asarray(x) if isinstance(x, Lanes) else x
+
+
+class Machine:
+    """A card that runs blocks of threads one after the other, and the LLVM builder of their emitters.
+
+    Memory is bytes; only those of operands may be touched. Asynchronous copies arrive when they are waited for.
+    """
+
+    def __init__(self, spec: KernelSpec, memory_bytes: int) -> None:
+        self.spec, self.threads = spec, spec.tile.threads
+        self.memory, self.exists = np.full(memory_bytes, 0xFF, np.uint8), np.zeros(memory_bytes, bool)
+        self.used, self.mask = 256, np.ones(self.threads, bool)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a block of threads: shared memory is full of NaN."""
+        self.shared = np.full(self.spec.shared_bytes, 0xFF, np.uint8)
+        self.groups: list[list[Any]] = [[]]
+
+    def room(self, size: int) -> int:
+        at, self.used = self.used, self.used + -(-size // 256) * 256 + 256
+        return at
+
+    def matrices(self, x: np.ndarray[Any, Any], order: str, vector: int) -> tuple[int, int, int]:
+        """Put a stack of matrices into memory by rows (k) or columns (r); return address, distance of rows, of items.
+
+        Rows begin at multiples of ``vector`` elements, with a gap after each.
+        """
+        x = x if order == "k" else x.swapaxes(1, 2)
+        items, rows, columns = x.shape
+        leading = (columns // vector + 1) * vector
+        padded, there = np.full((items, rows, leading), np.nan, x.dtype), np.zeros((items, rows, leading), bool)
+        padded[..., :columns], there[..., :columns] = x, True
+        at = self.room(padded.nbytes)
+        self.memory[at : at + padded.nbytes] = padded.view(np.uint8).ravel()
+        self.exists[at : at + padded.nbytes] = np.repeat(there.ravel(), x.itemsize)
+        return at, leading * x.itemsize, rows * leading * x.itemsize
+
+    def _where(self, address: Any, size: int, space: int) -> tuple[np.ndarray[Any, Any], Ints]:
+        """Return memory, and the place of each byte for the threads that run."""
+        at = np.broadcast_to(value(address), self.threads)[self.mask]
+        assert (at % size == 0).all(), f"an access of {size} bytes across its alignment"
+        places = at[:, None] + np.arange(size)
+        if space == 3:
+            assert places.size == 0 or (places.min() >= 0 and places.max() < len(self.shared)), "outside shared memory"
+            return self.shared, places
+        assert self.exists[places].all(), "outside the operands"
+        return self.memory, places
+
+    # what takes the place of ``ptx``
+
+    def load(self, _: Any, address: Any, type_: Any, count: int, space: int) -> list[Any]:
+        kind = {"float": "f4", "double": "f8", "i32": "u4", "i64": "u8"}[str(type_)]
+        size = int(kind[1]) * count
+        memory, places = self._where(address, size, space)
+        found = np.zeros((self.threads, count), kind)
+        found[self.mask] = memory[places].view(kind)
+        return [found[:, q].copy().view(Lanes) for q in range(count)]
+
+    def store(self, _: Any, values: list[Any], address: Any, space: int) -> None:
+        found = np.stack([np.broadcast_to(value(v), self.threads) for v in values], 1)[self.mask]
+        memory, places = self._where(address, found.itemsize * len(values), space)
+        assert len(np.unique(places)) == places.size, "two threads write to one place"
+        memory[places] = np.ascontiguousarray(found).view(np.uint8)
+
+    def copy_async(self, _: Any, shared: Any, source: Any, size: int, valid: Any) -> None:
+        _, places = self._where(shared, size, 3)
+        source = np.broadcast_to(value(source), self.threads)[self.mask]
+        valid = np.broadcast_to(size if valid is None else value(valid), self.threads)[self.mask]
+        assert (source % size == 0).all()
+        there = np.arange(size) < valid[:, None]
+        places_from = np.where(there, source[:, None] + np.arange(size), 0)
+        assert self.exists[places_from[there]].all(), "a copy of what doesn't exist"
+        self.shared[places] = 0xFF  # until it is waited for
+        self.groups[-1].append((places, np.where(there, self.memory[places_from], 0)))
+
+    def commit(self) -> None:
+        self.groups.append([])
+
+    def wait(self, most: int) -> None:
+        while len(self.groups) - 1 > most:
+            for places, values in self.groups.pop(0):
+                self.shared[places] = values
+
+    def asm(self, _: Any, text: str, inputs: list[Any], outputs: Any = None, **options: Any) -> Any:
+        if text.startswith("red"):
+            size = inputs[1].itemsize
+            memory, places = self._where(inputs[0], size, 1)
+            memory[places] = (memory[places].view(inputs[1].dtype) + value(inputs[1])[self.mask, None]).view(np.uint8)
+            return None
+        shape = re.match(r"mma\.sync\.aligned\.m(\d+)n8k(\d+)\.row\.col\.f64\.f64\.f64\.f64 ", text)
+        assert shape is not None, text
+        assert text.endswith(self._mma_operands(int(shape[1]), int(shape[2])))
+        return self._mma(int(shape[1]) // 8, int(shape[2]) // 4, [value(x) for x in inputs])
+
+    @staticmethod
+    def _mma_operands(height: int, depth: int) -> str:
+        c, a, b = height // 4, height * depth // 32, depth // 4
+        names = [f"${i}" for i in range(2 * c + a + b)]
+        d, c_in, rest = names[:c], names[c : 2 * c], names[2 * c :]
+        return ", ".join("{" + ", ".join(part) + "}" for part in (d, rest[:a], rest[a:], c_in)) + ";"
+
+    def _mma(self, halves: int, quarters: int, inputs: list[Any]) -> list[Any]:
+        """Return what tensor cores leave, by the fragments of PTX ISA 8.8, m8n8k4 and m16n8k8 of .f64."""
+        warps = self.threads // 32
+        fragments = [x.reshape(warps, 8, 4) for x in inputs]  # lane 4 x + y
+        c, a, b = fragments[: 2 * halves], fragments[2 * halves : -quarters], fragments[-quarters:]
+        rows = [np.concatenate([a[q * halves + h] for q in range(quarters)], 2) for h in range(halves)]
+        columns = np.concatenate(b, 2).swapaxes(1, 2)
+        product = np.concatenate(rows, 1) @ columns
+        return [
+            (c[2 * h + q] + product[:, 8 * h : 8 * h + 8, q::2]).ravel().view(Lanes)
+            for h in range(halves)
+            for q in (0, 1)
+        ]
+
+    def count_arrival(self, address: int) -> int:
+        assert self.exists[address]
+        counter = self.memory[address : address + 4].view(np.int32)
+        counter += 1
+        return int(counter[0]) - 1
+
+    def reset(self, address: int) -> None:
+        self.memory[address : address + 4] = 0
+
+    # the builder
+
+    @property
+    def block(self) -> Any:
+        """What runs here, as ``phi`` is told."""
+        return self.mask
+
+    def __getattr__(self, name: str) -> Any:
+        binary = {
+            "add": np.add, "sub": np.subtract, "mul": np.multiply, "and_": np.logical_and, "fadd": np.add,
+            "fsub": np.subtract, "fmul": np.multiply,
+        }  # fmt: skip
+        if name not in binary:
+            raise AttributeError(name)
+        return lambda x, y: np.asarray(binary[name](value(x), value(y))).view(Lanes)
+
+    def icmp_signed(self, word: str, x: Any, y: Any) -> Any:
+        return np.asarray({"<": np.less, ">": np.greater}[word](value(x), value(y))).view(Lanes)
+
+    def select(self, which: Any, x: Any, y: Any) -> Any:
+        return np.where(value(which), value(x), value(y)).view(Lanes)
+
+    @contextmanager
+    def if_then(self, condition: Any) -> Iterator[None]:
+        before, self.mask = self.mask, self.mask & value(condition)
+        yield
+        self.mask = before
+
+    def phi(self, type_: Any) -> Any:
+        chosen = np.zeros(self.threads, {"float": "f4", "double": "f8"}[str(type_)]).view(Lanes)
+        chosen.__dict__["add_incoming"] = lambda x, mask: np.copyto(np.asarray(chosen), value(x), where=mask)
+        return chosen
+
+
+def kernel_on(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the kernel's own Python function, which runs a block of threads of a machine."""
+
+    def word_of(name: str, arguments: Any, emit: Any, returns: Any = None, **options: Any) -> Any:
+        return lambda *args: emit(machine, list(args), *[None] * bool(options))
+
+    def unpack(b: Any, sums: list[Any], count: int) -> list[Any]:
+        assert len(sums) == count
+        return [*sums]
+
+    def pack(b: Any, values: list[Any]) -> list[Any]:
+        real = np.float32 if machine.spec.reals == "float32" else np.float64
+        return [x if isinstance(x, Lanes) else np.full(machine.threads, value(x), real).view(Lanes) for x in values]
+
+    def nothing(*_: Any) -> None:
+        return None
+
+    emitted = {
+        "intrinsic_of": word_of, "address_of": lambda b, base, offset: base + offset, "copy_async": machine.copy_async,
+        "load": machine.load, "store": machine.store, "asm": machine.asm, "pack": pack, "unpack": unpack,
+        "fma": lambda b, x, y, z: b.fadd(b.fmul(x, y), z),
+    }  # fmt: skip
+    for module in (stage, threadtile, finish):
+        for name in emitted.keys() & vars(module).keys():
+            monkeypatch.setattr(module, name, emitted[name])
+    t = np.arange(machine.threads).view(Lanes)
+    seen = types.SimpleNamespace(
+        jit=lambda **options: lambda function: function, threadIdx=types.SimpleNamespace(x=t), syncthreads=nothing,
+        blockIdx=types.SimpleNamespace(x=0, z=0), gridDim=types.SimpleNamespace(x=1),
+        shared=types.SimpleNamespace(array=lambda count, type_: [0] * count),
+    )  # fmt: skip
+    words = {
+        "cuda": seen, "i32": lambda x: x, "i64": lambda x: x, "commit_copies": machine.commit, "fence": nothing,
+        "nothing": nothing, "wait_for_copies": lambda most: lambda: machine.wait(most), "shared_base": lambda: 0,
+        "udiv": lambda x, y: x // y, "urem": lambda x, y: x % y, "count_arrival": machine.count_arrival,
+        "reset": machine.reset,
+    }  # fmt: skip
+    for name, word in words.items():
+        monkeypatch.setattr(gemm, name, word)
+    return gemm.kernel_of(machine.spec), seen
+
+
+def run_kernel(
+    spec: KernelSpec, m: int, n: int, k: int, monkeypatch: pytest.MonkeyPatch, *, batch: int = 1, blocks: int = 0,
+    whole: int = 0, seed: int = 0,
+) -> None:  # fmt: skip
+    """Run a kernel's source on integers, its blocks in any order, and assert that the product is exact."""
+    rng = np.random.default_rng(seed)
+
+    def integers(*shape: int) -> np.ndarray[Any, Any]:
+        x = rng.integers(-3, 4, shape)
+        return (x + 1j * rng.integers(-3, 4, shape) if spec.complex else x).astype(spec.dtype)
+
+    a, b, c = integers(batch, m, k), integers(batch, k, n), integers(batch, m, n)
+    tile = spec.tile
+    tiles_m, tiles_n = -(-m // tile.bm), -(-n // tile.bn)
+    blocks = blocks or tiles_m * tiles_n
+    machine = Machine(spec, 2 * (a.nbytes + b.nbytes + c.nbytes) + 2 * blocks * spec.sum_bytes + (1 << 16))
+    at_a, lda, next_a = machine.matrices(a, spec.a.layout, spec.a.vector)
+    at_b, ldb, next_b = machine.matrices(b.swapaxes(1, 2), spec.b.layout, spec.b.vector)
+    at_c, rs_c, next_c = machine.matrices(c, "k", spec.c_vector)
+    parts, counters = machine.room(2 * blocks * spec.sum_bytes), machine.room(4 * tiles_m * tiles_n)
+    if spec.schedule == "streamk":
+        machine.exists[parts : parts + 2 * blocks * spec.sum_bytes] = True
+        machine.exists[counters : counters + 4 * tiles_m * tiles_n] = True
+        machine.memory[counters : counters + 4 * tiles_m * tiles_n] = 0
+    alpha, beta = (2.0, -1.0 if spec.complex else 0.0), (3.0, 1.0 if spec.complex else 0.0)
+    factors = [(np.float32 if spec.reals == "float32" else np.float64)(x) for x in (*alpha, *beta)]
+    kernel, seen = kernel_on(machine, monkeypatch)
+    before = machine.memory.copy()
+    seen.gridDim.x = blocks
+    order = [(x, z) for x in range(blocks) for z in range(batch)]
+    rng.shuffle(order)
+    for x, z in order:
+        machine.begin()
+        seen.blockIdx.x, seen.blockIdx.z = int(x), int(z)
+        kernel(at_a, at_b, at_c, lda, ldb, rs_c, spec.out_itemsize, next_a, next_b, next_c, m, n, k, tiles_m, tiles_n,
+               whole, *factors, parts, counters, ())  # fmt: skip
+    x, y = a.conj() if spec.conj_a else a, b.conj() if spec.conj_b else b
+    scales = [complex(*f) if spec.complex else f[0] for f in (alpha, beta)]
+    expected = scales[0] * (x @ y) + (scales[1] * c if spec.reads_c else 0 * c)
+    if spec.reduction == "atomic":
+        expected = scales[0] * (x @ y) + c
+    found = machine.memory[at_c : at_c + batch * next_c].view(spec.dtype).reshape(batch, m, -1)[..., :n]
+    np.testing.assert_array_equal(found, expected, spec.name)
+    assert not machine.memory[counters : counters + 4 * tiles_m * tiles_n].any() or spec.schedule == "tiles"
+    changed = machine.memory != before
+    changed[at_c : at_c + batch * next_c] = changed[parts : parts + 2 * blocks * spec.sum_bytes] = False
+    assert not changed.any()
+
+
+def some_specs(dtype: str, tile: Tile, count: int) -> list[KernelSpec]:
+    """Return so many kernels of a tile, at random but always the same."""
+    found = [*specs_of(dtype, tile)]
+    return random.Random(tile.name).sample(found, min(count, len(found)))
+
+
+def stored(spec: KernelSpec, vector: int) -> KernelSpec:
+    """Return a kernel that stores ``vector`` elements at once if it can."""
+    most = 2 if spec.dmma else spec.group_elements if spec.b.shared == "r" else 1
+    return spec.with_(c_vector=min(vector, most))
+
+
+@needs_kernels
+@each_tile
+def test_the_kernel_itself_is_exact_at_edges(dtype: str, tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
+    for q, spec in enumerate(some_specs(dtype, tile, 2)):
+        spec = stored(spec, 1 + q).with_(
+            reads_c=bool(q), copies="plain" if q else "async", conj_a=spec.complex and not q, conj_b=spec.complex
+        )
+        if q:
+            run_kernel(spec, tile.bm + 1, 2 * spec.c_vector, tile.bk + 3, monkeypatch)
+        else:
+            run_kernel(spec, tile.bm - 1, tile.bn + 2, 5, monkeypatch)
+
+
+@needs_kernels
+@each_tile
+def test_the_kernel_itself_is_exact_without_edges(dtype: str, tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
+    for spec in some_specs(dtype, tile, 1):
+        spec = stored(spec, 4).with_(edges=False)
+        run_kernel(spec, tile.bm, tile.bn, (tile.stages + 1) * tile.bk, monkeypatch)
+
+
+@needs_kernels
+@pytest.mark.parametrize("atomic", [False, True], ids=["ordered", "atomic"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_kernel_itself_divides_tiles_exactly(dtype: str, atomic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tile = min(tiles_of(dtype), key=lambda tile: tile.bm * tile.bn * tile.bk)
+    spec = KernelSpec(dtype, tile, Operand("r", 1), Operand("r", 1), schedule="streamk", reads_c=not atomic)
+    spec = spec.with_(reduction="atomic" if atomic else "ordered")
+    m, n, k = 2 * tile.bm - 1, 2 * tile.bn - 1, 4 * tile.bk - 1  # 4 tiles of 4 slabs
+    for seed, (blocks, whole) in enumerate(((7, 0), (2, 2), (3, 3), (16, 0))[: 2 if atomic else 4]):
+        run_kernel(spec, m, n, k, monkeypatch, blocks=blocks, whole=whole, seed=seed)
+
+
+@needs_kernels
+def test_the_kernel_itself_does_the_items_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    tile = min(tiles_of("float32"), key=lambda tile: tile.bm * tile.bn)
+    spec = KernelSpec("float32", tile, Operand("k", 1, True), Operand("r", 4), reads_c=True)
+    run_kernel(spec, tile.bm + 2, tile.bn + 3, tile.bk + 1, monkeypatch, batch=3)
