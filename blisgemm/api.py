@@ -240,7 +240,7 @@ def _open_lane(x1: Any, x2: Any) -> Any:
     routes: dict[tuple[int, int], Any] = {}
     spare = _empty((SPARE_EXTENT, SPARE_EXTENT), x1.dtype)
     limits = (fast_lane_kc(name), *fast_lane_terms(name))
-    lane = (entry_point("fast_lane", kernel), kernel, *limits, turned_columns(name), spare, routes)
+    lane = (entry_point("fast_lane", kernel), kernel, *limits, *turned_columns(name), spare, routes)
     _lanes[x1.dtype] = lane
     return lane
 
@@ -252,7 +252,7 @@ def _by_stack_lane(x1: Any, x2: Any, out: Any, op: int, alpha: Any, beta: Any, t
     if lane is None:
         from .compiled import entry_point
 
-        _, kernel, kc_max, _, _, _, spare, _ = _lanes[dt]
+        _, kernel, kc_max, *_, spare, _ = _lanes[dt]
         item_terms = stack_lane_terms(_operands.kernel_dtype(dt))  # type: ignore[arg-type]
         lane = _stack_lanes[dt] = (entry_point("stack_lane", kernel), kernel, kc_max, item_terms, spare)
     code, kernel, kc_max, item_terms, spare = lane
@@ -310,7 +310,7 @@ def _by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any,
         lane = _lanes.get(dt) or _open_lane(x1, x2)
         if lane is None:
             return None
-        code, kernel, kc_max, terms, crowded, few, spare, routes = lane
+        code, kernel, kc_max, terms, crowded, near, far, l2_bytes, spare, routes = lane
         if out is None:
             shape1, shape2 = x1.shape, x2.shape
             if len(shape1) == len(shape2) == 2:
@@ -334,7 +334,9 @@ def _by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any,
             copied = beta != 0  # into out, before the product: only once all is checked
         if copied:
             terms = crowded = 0
-        state = code(kernel, kc_max, terms, crowded, few, spare, x1, x2, out, _ndarray, dt, op, alpha, beta)
+        state = code(
+            kernel, kc_max, terms, crowded, near, far, l2_bytes, spare, x1, x2, out, _ndarray, dt, op, alpha, beta
+        )
     except (AttributeError, IndexError, TypeError, ValueError, MemoryError):
         return None  # not arrays, or not of shapes that fit: the general way says so
     if state == DECLINED:

@@ -40,7 +40,7 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
     k, i = KernelType(kernel), types.intp
     scalar = numpy_support.from_dtype(np.dtype(kernel.acc_dtype))
     if name in ("fast_lane", "stack_lane"):
-        limits = (i,) * (4 if name == "fast_lane" else 3)
+        limits = (i,) * (6 if name == "fast_lane" else 3)
         return (k, *limits, *(PyObject,) * 6, i, scalar, scalar)
     product = (scalar, PyObject, PyObject, scalar, PyObject, i)
     if name in ("run_direct", "run_columns"):

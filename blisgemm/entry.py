@@ -124,22 +124,23 @@ def is_swapped(m, n, row_stride, column_stride, itemsize):
 
 
 @inlined
-def is_turned(rows, columns, k, left, few):
+def is_turned(rows, columns, k, left, few_near, few_far, l2_bytes):
     """Whether the other one of A B and B' A' is computed; the same as ``ways.wants_turn``. ``left``: the left one."""
+    left_bytes = rows * k * left.itemsize
     return (
         columns >= 2
-        and columns <= few
+        and columns <= (few_far if left_bytes > l2_bytes else few_near)
         and left.strides[1] == left.itemsize
         and rows >= TURNED_ROWS
         and k >= TURNED_STEPS
-        and rows * k * left.itemsize >= TURNED_BYTES
+        and left_bytes >= TURNED_BYTES
     )
 
 
 @njit
 def fast_lane(
-    kernel, kc_max, work_limit, crowded_limit, few, spare_object, a_object, b_object, out_object, ndarray_type, descr,
-    op, alpha, beta,
+    kernel, kc_max, work_limit, crowded_limit, few_near, few_far, l2_bytes, spare_object, a_object, b_object,
+    out_object, ndarray_type, descr, op, alpha, beta,
 ):  # fmt: skip
     """Do ``out[:] = alpha * op(a) @ op(b) + beta * out`` if all three are plain and small; else say what they are.
 
@@ -147,7 +148,7 @@ def fast_lane(
         kc_max: the largest k that is one kc block; larger is not done here.
         work_limit: the largest m * n * k that is done here.
         crowded_limit: the same where the rows of B crowd few sets of L1.
-        few: see ``ways.TURNED_COLUMNS``.
+        few_near, few_far, l2_bytes: see ``ways.turned_columns``.
         spare_object: a matrix of the dtype, SPARE_EXTENT in each direction, for a copy of B; no call returns the
             GIL while it is in use.
         ndarray_type, descr: numpy.ndarray and the dtype object that all three must have.
@@ -177,7 +178,11 @@ def fast_lane(
     turns = op & (TURN_A | TURN_B)
     conj = op & CONJ_BOTH
     swapped = is_swapped(m, n, c.strides[0], c.strides[1], c.itemsize)
-    if is_turned(n, m, k, b.T, few) if swapped else is_turned(m, n, k, a, few):
+    if swapped:
+        turned = is_turned(n, m, k, b.T, few_near, few_far, l2_bytes)
+    else:
+        turned = is_turned(m, n, k, a, few_near, few_far, l2_bytes)
+    if turned:
         swapped = not swapped
     if swapped:
         a, b, c = b.T, a.T, c.T

@@ -332,7 +332,9 @@ def plan_for(
     if tuning is None:
         tuning = in_force(machine)
     way, why = Way(path or "packed", path or "packed"), "path: as asked for"
-    turned = swapped and m <= turned_columns(dtype) and access == "columns"  # of A B: m is the number of its columns
+    turned = (
+        swapped and m <= max(turned_columns(dtype)[:2]) and access == "columns"
+    )  # of A B: m is the number of its columns
     notes = [f"layout: {m} columns of B fill no vectors; turned, vectors lie along A's rows"] * (turned and m > 1)
     notes += [f"tuning file {tuning.source}: {tuning.ignored}"] * bool(tuning.ignored)
     if path is None:

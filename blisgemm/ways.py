@@ -106,23 +106,25 @@ FEW_ELSEWHERE = (4, 12, 16, 16)
 COLUMN_ROWS = {"avx2": 8}
 COLUMN_ROWS_ELSEWHERE = 16
 
-# Columns of B up to which C' = B' A' is computed where A's rows are contiguous: vectors then lie along the rows of A,
-# transposed in registers, and are full. (Where C is by columns it is the rows of A, and B by columns.)
+# Columns of B up to which C' = B' A' is computed where A's rows are contiguous, while A fits in L2 and beyond: vectors
+# then lie along the rows of A, transposed in registers, and are full. (Where C is by columns it is the rows of A, and B
+# by columns.)
 # Source, 2026-11-30, speed turned by that of before, 2, 4, 6, 8 columns. Zen 3 VM, AVX2, A of 300 and 1000 square: f32
 # 1.75 1.17 0.76 0.63, 1.82 1.40 0.94 0.77; f64 1.14 0.75 - -, 1.36 0.79 - -; c64 3.3 1.7 1.14 0.88, 3.5 2.0 1.35 0.90;
-# c128 1.9 0.98 1.36 1.00, 2.0 0.99 1.39 0.95. Emerald Rapids, AVX-512, 300, 1000, 3000 square: f32 2.4 1.85 1.26 1.26,
-# 2.0 1.9 1.46 1.41, 2.1 2.1 1.8 1.7; f64 1.5 1.05 0.69 0.68, 1.4 1.4 1.2 1.1, 1.4 1.4 1.3 1.4; c64 3.9 2.1 1.4 1.06,
-# 3.1 1.8 1.4 1.03, 2.3 1.5 1.08 0.96; c128 2.6 1.24 0.91 0.65, 2.0 1.2 0.84 0.67, 1.2 0.87 0.70 0.57. Of 64 square and
-# smaller, or with 16 columns of A, level or slower on both.
+# c128 1.9 0.98 1.36 1.00, 2.0 0.99 1.39 0.95. Emerald Rapids, AVX-512, 300, 1000, 3000 square, 2, 4, 6, 8, 12, 16
+# columns: f32 2.4 1.85 1.26 1.26 0.79 0.63, 2.0 1.9 1.46 1.41 1.11 1.08, 2.1 2.1 1.8 1.7 1.26 1.17; f64 1.5 1.05 0.69
+# 0.68 0.67 0.54, 1.4 1.4 1.2 1.1 0.71 0.62, 1.4 1.4 1.3 1.4 0.78 0.63; c64 3.9 2.1 1.4 1.06, 3.1 1.8 1.4 1.03, 2.3 1.5
+# 1.08 0.96; c128 2.6 1.24 0.91 0.65, 2.0 1.2 0.84 0.67, 1.2 0.87 0.70 0.57. Of 64 square and smaller, or with 16
+# columns of A, level or slower on both.
 TURNED_COLUMNS = {
-    ("avx512", "float32"): 8,
-    ("avx512", "float64"): 4,
-    ("avx512", "complex64"): 6,
-    ("avx512", "complex128"): 3,
-    ("avx2", "float32"): 4,
-    ("avx2", "float64"): 2,
-    ("avx2", "complex64"): 6,
-    ("avx2", "complex128"): 6,
+    ("avx512", "float32"): (8, 16),
+    ("avx512", "float64"): (4, 8),
+    ("avx512", "complex64"): (6, 6),
+    ("avx512", "complex128"): (3, 3),
+    ("avx2", "float32"): (4, 4),
+    ("avx2", "float64"): (2, 2),
+    ("avx2", "complex64"): (6, 6),
+    ("avx2", "complex128"): (6, 6),
 }
 
 # Columns of C up to which the packed path reads an A of contiguous rows as it lies, by vector set; others pack it.
@@ -213,15 +215,18 @@ def wants_turn(m: int, n: int, k: int, dtype: str, *, swapped: bool, a_rows: boo
         a_rows, b_columns: whether A's rows, B's columns are contiguous.
     """
     rows, columns, contiguous = (n, m, b_columns) if swapped else (m, n, a_rows)
-    if not contiguous or not 2 <= columns <= turned_columns(dtype):
+    near, far, l2_bytes = turned_columns(dtype)
+    if not contiguous or not 2 <= columns <= max(near, far):
         return False
-    itemsize = catalog.candidates(dtype, current().isa, "direct")[0].itemsize
-    return rows >= TURNED_ROWS and k >= TURNED_STEPS and rows * k * itemsize >= TURNED_BYTES
+    left_bytes = rows * k * catalog.candidates(dtype, current().isa, "direct")[0].itemsize
+    enough = rows >= TURNED_ROWS and k >= TURNED_STEPS and left_bytes >= TURNED_BYTES
+    return enough and columns <= (far if left_bytes > l2_bytes else near)
 
 
-def turned_columns(dtype: str) -> int:
-    """Return the row of ``TURNED_COLUMNS`` for this machine."""
-    return TURNED_COLUMNS.get((current().isa.name, dtype), 0)
+def turned_columns(dtype: str) -> tuple[int, int, int]:
+    """Return the row of ``TURNED_COLUMNS`` for this machine, and the bytes of L2 that part its two limits."""
+    l2 = current().l2
+    return *TURNED_COLUMNS.get((current().isa.name, dtype), (0, 0)), l2.size_bytes // l2.cores
 
 
 def choose_way(

@@ -159,11 +159,11 @@ def test_a_key_leads_to_the_plan_of_the_general_way(dtype: str) -> None:
     far = numbers(9, 1024, dtype=dtype)[:, :5]  # rows that crowd few sets of L1
     few = api.turned_columns(dtype)
     a, out = numbers(7, 9, dtype=dtype), numbers(7, 5, dtype=dtype)
-    key = code(kernel, kc_max, 0, 0, few, spare, a, far, out, np.ndarray, far.dtype, 0, 1.0, 0.0)
+    key = code(kernel, kc_max, 0, 0, *few, spare, a, far, out, np.ndarray, far.dtype, 0, 1.0, 0.0)
     assert outcome.read_key(key)[3] == "crowded" == blisgemm.driver._access(far)
     for m, n, k in SHAPES:
         for (_, a), (_, b), (_, out) in product(*(layouts(numbers(*s, dtype=dtype)) for s in ((m, k), (k, n), (m, n)))):
-            key = code(kernel, kc_max, 0, 0, few, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0)
+            key = code(kernel, kc_max, 0, 0, *few, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0)
             assert key > outcome.PLAIN
             *extents, access, op, a_rows = outcome.read_key(key)
             assert extents == [m, n, k]

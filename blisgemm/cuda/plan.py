@@ -11,7 +11,7 @@ go on from tile to tile are slower, and parts of tiles go through memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,7 +24,7 @@ __all__ = ["Layout", "Plan", "make_plan_for", "plan_for"]
 
 # Source: one H200, 2026-11-30: blocks that go on from tile to tile reach 0.87 to 0.97 of the speed of those of one tile
 # (float32, n = 2048 to 4096), and a block should have so many slabs at least, or the parts cost more than they spare.
-_STREAMK_SPEED, _LEAST_SLABS = 0.87, 4
+_STREAMK_SPEED, _LEAST_SLABS = 0.87, 8
 # Microseconds that parts of tiles cost: written, counted and added up, and what a launch takes in any case.
 _PARTS_US, _LAUNCH_US = 5.0, 2.0
 _CLOCK_GHZ = 1.7  # where nobody says; it scales both sides
@@ -131,6 +131,7 @@ def plan_for(
         c_vector=vector, edges=edges, reads_c=reads_c, schedule=schedule, out=out or dtype, conj_a=conj_a,
         conj_b=conj_b, swapped=swapped and bool(epilogue), epilogue=epilogue,
         reduction="atomic" if atomic and schedule == "streamk" else "ordered",
+        tile=replace(tile, blocks=_bound(device, spec, schedule)),
     )  # fmt: skip
     reasons.append(why)
     if spec.reduction == "atomic":
@@ -157,6 +158,17 @@ def plan_for(
         swapped,
         tuple(reasons),
     )
+
+
+def _bound(device: Device, spec: KernelSpec, schedule: str) -> int:
+    """Return how many blocks of threads shall fit on a multiprocessor, which bounds a thread's registers.
+
+    No more than shared memory allows. From compute capability 10.0 on the compiler needs more than 128 registers for
+    ``streamk`` in float32, or it spills (nvJitLink 13.5).
+    """
+    by_shared = device.shared_bytes_per_multiprocessor // (spec.shared_bytes + 1024)
+    most = 3 if schedule == "streamk" and device.capability >= (10, 0) else spec.tile.blocks
+    return max(1, min(spec.tile.blocks, by_shared, most))
 
 
 def _spec_for(entry: Entry, dtype: str, a: Layout, b: Layout, device: Device) -> KernelSpec | None:
@@ -189,7 +201,10 @@ def _copy_speed(spec: KernelSpec) -> float:
     for operand, rows in ((spec.a, tile.bm), (spec.b, tile.bn)):
         if operand.vector == 1 and spec.itemsize < 16:
             small += rows * tile.bk / tile.threads * (1.0 if operand.turned else 0.5)
-    return 1 / (1 + 5.5 * small / (tile.tm * tile.tn * tile.bk))
+    speed = 1 / (1 + 5.5 * small / (tile.tm * tile.tn * tile.bk))
+    if spec.a.shared == spec.b.shared == "k" and tile.bk * spec.itemsize < 128:
+        speed *= 0.75  # both from rows of 64 bytes: float64 n = 4096 with B transposed 39 TFLOP/s, without 50
+    return speed
 
 
 def _schedules(
@@ -214,6 +229,9 @@ def _schedules(
     found = [(alone + _LAUNCH_US, entry, "tiles", tiles, 0, why)]
     total = tiles * slabs
     if batch == 1 and total > 1 and slabs > 1:
+        if _bound(device, spec, "streamk") < spec.tile.blocks:
+            fits = min(fits, _bound(device, spec, "streamk"))
+            places = device.multiprocessors * fits
         blocks = max(1, min(places, total // _LEAST_SLABS))
         whole = max(0, tiles // places - 1) * places
         if whole:

@@ -198,7 +198,7 @@ class KernelSpec:
         if self.dmma:
             return along + (4 - along) % 16
         if operand.turned:
-            return along + 4
+            return along + 4 if along % 8 == 0 else along
         return along + self.group_elements if operand.layout == "k" else along
 
     def slab_bytes(self, operand: Operand, rows: int) -> int:
