@@ -29,11 +29,15 @@ GROUPS: dict[str, list[Product]] = {
     + [("float64", 0, 4096, 4096, 4096, trans) for trans in ("NT", "TN")],
     "complex": [(dtype, 0, 2048, 2048, 2048, "NN") for dtype in ("complex64", "complex128")],
     "skinny": [
-        ("float32", 0, 16, 8192, 8192, "NN"), ("float32", 0, 8192, 16, 8192, "NN"),
-        ("float64", 0, 16, 8192, 8192, "NN"), ("float32", 0, 512, 512, 32768, "NN"), ("float32", 0, 1, 8192, 8192, "NN"), ("float32", 0, 8192, 1, 8192, "NN"),
+        ("float32", 0, 16, 8192, 8192, "NN"),
+        ("float32", 0, 8192, 16, 8192, "NN"),
+        ("float64", 0, 16, 8192, 8192, "NN"),
+        ("float32", 0, 512, 512, 32768, "NN"),
+        ("float32", 0, 1, 8192, 8192, "NN"),
+        ("float32", 0, 8192, 1, 8192, "NN"),
     ],
     "batch": [("float32", 1024, 128, 128, 128, "NN")],
-}  # fmt: skip
+}
 
 
 def main() -> None:
