@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 from blisgemm import errors
-from blisgemm.cuda import host
+from blisgemm.cuda import division, host
 from blisgemm.cuda.arrays import view_of
-from blisgemm.cuda.host import Division, divide, gemm_on_host
+from blisgemm.cuda.division import Division, divide
+from blisgemm.cuda.host import gemm_on_host
 from blisgemm.cuda.run import Factors
 from blisgemm.cuda.view import View
 
@@ -102,10 +103,10 @@ def test_a_budget_below_six_elements_is_refused() -> None:
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (1, 4, 100), (10, 1, 9), (2, 3, 64)])
 def test_pieces_cover_a_tile_once_and_fit_into_a_buffer(shape: tuple[int, int, int]) -> None:
     for most in (1, 3, 8, 64, 1000):
-        pitch = host._pitch(shape[2], 4)
+        pitch = division.pitch_of(shape[2], 4)
         filled = np.zeros(shape, int)
         room = np.zeros(shape[0] * shape[1] * pitch, int)
-        for items, rows, columns, start, elements in host._pieces(shape, pitch, most):
+        for items, rows, columns, start, elements in division.pieces_of(shape, pitch, most):
             assert elements <= most
             filled[items, rows, columns] += 1
             room[start : start + elements] += 1
@@ -375,8 +376,8 @@ def stored(x: Any, storage: str) -> Any:
 
 
 def test_a_and_b_are_uploaded_once_where_they_fit(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_LEAST_TILE", 8)
-    monkeypatch.setattr(host, "_MOST_TILE", 8)
+    monkeypatch.setattr(division, "_LEAST_TILE", 8)
+    monkeypatch.setattr(division, "_MOST_TILE", 8)
     monkeypatch.setattr(host, "_SMALL_BYTES", 0)
     a, b = np.ones((64, 16)), np.ones((16, 40))
     assert (call(a, b) == 16).all()
@@ -385,7 +386,7 @@ def test_a_and_b_are_uploaded_once_where_they_fit(card: Card, monkeypatch: pytes
 
 def test_a_shared_operand_of_a_batch_is_uploaded_once(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(host, "_STEP_BYTES", 4096)
+    monkeypatch.setattr(division, "_STEP_BYTES", 4096)
     a, b = np.ones((16, 16)), np.ones((50, 16, 8))
     assert (call(a, b) == 16).all()
     assert 1 < card.multiplies < 50 and card.uploaded_bytes == a.nbytes + b.nbytes

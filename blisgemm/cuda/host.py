@@ -1,7 +1,7 @@
 """Products of arrays in host memory: cut into steps that fit on the card, copied there and back while it computes.
 
-Knows: how a product is cut, pinned memory, streams and their order. Does not know: what arguments a call may have,
-how a step is planned and launched (``run``). Called by ``api``.
+Knows: pinned memory, streams and their order. Does not know: what arguments a call may have, how a
+product is cut (``division``), how a step is planned and launched (``run``). Called by ``api``.
 
     host thread   fill pinned buffers with step i+1 . . . . . empty pinned buffers of step i
     stream up       copy step i+1 to the card
@@ -19,7 +19,6 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,205 +26,23 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BlisgemmTypeError, BlisgemmValueError, CudaError, OverrideError
+from ..errors import BlisgemmTypeError, CudaError, OverrideError
 from . import driver
+from .division import PAD_BYTES, Division, cuts, divide, pieces_of, pitch_of
 from .run import Factors, multiply
 from .view import ITEM_BYTES, View, overlap
 
-__all__ = ["Division", "divide", "gemm_on_host", "release"]
+__all__ = ["gemm_on_host", "release"]
 
 _Array = np.ndarray[Any, Any]
-_Piece = tuple[slice, slice, slice, int, int]
 
 _BUDGET = "BLISGEMM_CUDA_HOST_BYTES"
 _LEAST_BUDGET_BYTES = 4096  # more than six tiles of one element take
 _SMALL_BYTES = 1 << 20  # up to here one copy there, one product, one copy back are quicker than steps
 _CHUNK_BYTES = 8 << 20  # of a pinned buffer: about 0.3 ms of PCIe 4.0 x16, far more than it takes to start a copy
 _BUFFERS = 4  # in each direction: one or two travel while the others are filled or emptied
-_STEP_BYTES = 16 << 20  # of a group of small items, all operands together
-_LEAST_TILE, _MOST_TILE = 1024, 2048  # rows or columns of C in a step of a product that fits on the card
-_NARROW_TILE = 512  # taken of one that doesn't
-_GRANULE = 128  # rows: a multiple of the rows of a block's tile
-_PAD_BYTES = 16  # rows of this many vectors of 16 bytes or more begin on one
 _COPY_THREADS = 4  # one core copies at 5 to 12 GB/s, PCIe 4.0 x16 at 25
 _ALONE_BYTES = 1 << 20  # below this one thread copies
-
-
-# ---- the division --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Division:
-    """How products ``m x k`` times ``k x n`` are cut into steps.
-
-    A step multiplies ``items`` products' tiles of rows x depth and depth x columns. Of A's, B's and C's tiles,
-    ``*_slots`` are on the card at once; if ``b_slots`` is the number of B's tiles, each is copied there only once.
-
-    Units: elements; ``*_bytes`` are bytes.
-    """
-
-    m: int
-    n: int
-    k: int
-    item_bytes: int
-    rows: int
-    columns: int
-    depth: int
-    items: int
-    a_slots: int
-    b_slots: int
-    c_slots: int
-    shared_a: bool = False
-    shared_b: bool = False
-
-    @property
-    def a_bytes(self) -> int:
-        """Bytes of a tile of A, or of a group of them."""
-        return _tile_bytes(self.rows, self.depth, 1 if self.shared_a else self.items, self.item_bytes)
-
-    @property
-    def b_bytes(self) -> int:
-        """Bytes of a tile of B, or of a group of them."""
-        return _tile_bytes(self.depth, self.columns, 1 if self.shared_b else self.items, self.item_bytes)
-
-    @property
-    def c_bytes(self) -> int:
-        """Bytes of a tile of C, or of a group of them."""
-        return _tile_bytes(self.rows, self.columns, self.items, self.item_bytes)
-
-    @property
-    def device_bytes(self) -> int:
-        """Bytes on the card, all slots together."""
-        return self.a_slots * self.a_bytes + self.b_slots * self.b_bytes + self.c_slots * self.c_bytes
-
-    def tiles(self) -> Iterator[tuple[slice, slice, slice]]:
-        """Yield (rows, columns, depth) of each step of one product: blocks of k innermost, from the first to the last.
-
-        Every other row panel runs backwards, so that B's last tiles serve twice.
-        """
-        across = _cuts(self.n, self.columns)
-        for number, rows in enumerate(_cuts(self.m, self.rows)):
-            for columns in across[:: -1 if number % 2 else 1]:
-                for depth in _cuts(self.k, self.depth):
-                    yield rows, columns, depth
-
-
-def divide(
-    m: int, n: int, k: int, item_bytes: int, budget_bytes: int, batch: int = 1, shared_a: bool = False,
-    shared_b: bool = False,
-) -> Division:  # fmt: skip
-    """Cut products into steps, of which what is on the card at once takes no more than a budget.
-
-    What fits is cut without regard to the budget, so its bits don't depend on it. Tiles of C are large enough to fill a
-    card and small enough to overlap copies; a product that is one tile goes with others of its batch. Otherwise, in
-    this order: B stays on the card and A passes by; B passes by row panels of A as high as can be; k is cut as well.
-
-    Args:
-        m, n, k: at least 1.
-        item_bytes: of an element.
-        budget_bytes: of the card's memory.
-        batch: how many such products there are.
-        shared_a, shared_b: one A, one B for all of them.
-
-    Raises:
-        BlisgemmValueError: not even tiles of one element fit.
-    """
-
-    def cut(rows: int, columns: int, depth: int, items: int = 1, keep_b: bool = True) -> Division:
-        down, across, deep = -(-m // rows), -(-n // columns), -(-k // depth)
-        groups = min(2, batch)  # two or more, even if items is the whole batch: its dimensions may not be one
-        of_a, of_b = down * deep * (1 if shared_a else groups), across * deep * (1 if shared_b else groups)
-        b_slots = max(across * deep, min(2, of_b)) if keep_b else min(2, of_b)
-        return Division(
-            m, n, k, item_bytes, rows, columns, depth, items, min(2, of_a), b_slots, min(2, down * across * groups),
-            shared_a, shared_b,
-        )  # fmt: skip
-
-    def fits(division: Division) -> bool:
-        return division.device_bytes <= budget_bytes
-
-    rows, columns = _preferred(m), _preferred(n)
-    if batch > 1 and (rows, columns) == (m, n):
-        one = cut(m, n, k)
-        each = (0 if shared_a else one.a_bytes) + (0 if shared_b else one.b_bytes) + one.c_bytes
-        most = max(1, min(batch, _STEP_BYTES // each))
-        items = _most(lambda x: fits(cut(m, n, k, x)), most, 1)
-        if items:
-            return cut(m, n, k, items)
-    if fits(cut(rows, columns, k)):
-        return cut(rows, columns, k)
-    rows = _most(lambda x: fits(cut(x, columns, k)), m, _GRANULE)
-    if rows >= min(m, _NARROW_TILE):
-        return cut(rows, columns, k)
-    for columns in sorted({_preferred(n), min(n, _NARROW_TILE)}, reverse=True):
-        rows = _most(lambda x, c=columns: fits(cut(x, c, k, keep_b=False)), m, _GRANULE)  # type: ignore[misc]
-        if rows >= min(m, columns):
-            return cut(rows, columns, k, keep_b=False)
-    edge = _MOST_TILE
-    while edge:
-        rows, columns = min(m, edge), min(n, edge)
-        depth = _most(lambda x, r=rows, c=columns: fits(cut(r, c, x, keep_b=False)), k, min(64, edge))  # type: ignore[misc]
-        if depth >= min(k, edge):
-            return cut(rows, columns, depth, keep_b=False)
-        edge //= 2
-    raise BlisgemmValueError(f"budget_bytes: expected room for tiles of one element; got {budget_bytes}")
-
-
-def _preferred(extent: int) -> int:
-    """Return the rows or columns of a step of a product that fits: two steps or more if the extent isn't small."""
-    half = -(-extent // 2)
-    return min(extent, _MOST_TILE, max(_LEAST_TILE, -(-half // _GRANULE) * _GRANULE))
-
-
-def _most(fits: Callable[[int], bool], extent: int, granule: int) -> int:
-    """Return the largest multiple of the granule, or the extent, that fits; 0 if none does."""
-    if fits(extent):
-        return extent
-    low, high = 0, -(-extent // granule)  # low fits, high doesn't
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle * granule) else (low, middle)
-    return low * granule
-
-
-def _cuts(extent: int, length: int) -> list[slice]:
-    return [slice(start, min(extent, start + length)) for start in range(0, extent, length)]
-
-
-def _pitch(extent: int, item_bytes: int) -> int:
-    """Return from the start of a row to the next one's, in elements: short rows lie close together."""
-    vector = max(1, _PAD_BYTES // item_bytes)
-    return extent if extent < 4 * vector else -(-extent // vector) * vector
-
-
-def _tile_bytes(rows: int, columns: int, items: int, item_bytes: int) -> int:
-    """Return the bytes of a tile in whichever order takes more, a multiple of 16."""
-    elements = max(rows * _pitch(columns, item_bytes), columns * _pitch(rows, item_bytes))
-    return -(-items * elements * item_bytes // _PAD_BYTES) * _PAD_BYTES
-
-
-def _pieces(shape: tuple[int, int, int], pitch: int, most: int) -> Iterator[_Piece]:
-    """Yield what goes through one buffer at a time: (items, rows, columns, first element, elements).
-
-    Args:
-        shape: Of items x rows x columns, whose rows lie a pitch apart.
-        most: Elements of a buffer.
-    """
-    items, rows, columns = shape
-    whole = slice(0, columns)
-    if rows * pitch <= most:
-        for i in _cuts(items, most // (rows * pitch)):
-            yield i, slice(0, rows), whole, i.start * rows * pitch, (i.stop - i.start) * rows * pitch
-        return
-    for item in range(items):
-        of_item = slice(item, item + 1)
-        if pitch <= most:
-            for r in _cuts(rows, most // pitch):
-                yield of_item, r, whole, (item * rows + r.start) * pitch, (r.stop - r.start) * pitch
-            continue
-        for row in range(rows):
-            for c in _cuts(columns, most):
-                yield of_item, slice(row, row + 1), c, (item * rows + row) * pitch + c.start, c.stop - c.start
 
 
 # ---- the product ---------------------------------------------------------------------------------------------------
@@ -391,10 +208,10 @@ def _copy(lane: _Lane, target: _Array, source: _Array) -> None:
         return
     if lane.pool is None:
         lane.pool = ThreadPoolExecutor(lane.threads - 1, "blisgemm-copy")
-    cuts = [(slice(None), x) if axis else (x,) for x in _cuts(extent, -(-extent // parts))]
-    others = [lane.pool.submit(np.copyto, target[cut], source[cut]) for cut in cuts[1:]]
+    places = [(slice(None), x) if axis else (x,) for x in cuts(extent, -(-extent // parts))]
+    others = [lane.pool.submit(np.copyto, target[cut], source[cut]) for cut in places[1:]]
     try:
-        np.copyto(target[cuts[0]], source[cuts[0]])
+        np.copyto(target[places[0]], source[places[0]])
     finally:
         wait(others)  # also on Ctrl-C: nobody may write to the buffer when it is used again
     for other in others:
@@ -531,10 +348,10 @@ def _room(buffer: _Buffer, x: _Array, start: int) -> tuple[int, _Array]:
     """Return the byte where room for an array in the buffer ends, and the room in the array's shape and order."""
     turned = _is_turned(x)
     shape = (*x.shape[:-2], x.shape[-1], x.shape[-2]) if turned else x.shape
-    lengths = (*shape[:-1], _pitch(shape[-1], x.itemsize))
+    lengths = (*shape[:-1], pitch_of(shape[-1], x.itemsize))
     elements = math.prod(lengths)
     memory = buffer.array(elements, x.dtype, start).reshape(lengths)[..., : shape[-1]]
-    end = start + -(-elements * x.itemsize // _PAD_BYTES) * _PAD_BYTES
+    end = start + -(-elements * x.itemsize // PAD_BYTES) * PAD_BYTES
     return end, memory.swapaxes(-1, -2) if turned else memory
 
 
@@ -623,7 +440,7 @@ class _Steps:
         finished: tuple[_Slot, _Array] | None = None
         number = 0
         for outer in np.ndindex(target.shape[:-3]):
-            for group in _cuts(target.shape[-3], self.division.items):
+            for group in cuts(target.shape[-3], self.division.items):
                 for rows, columns, depth in self.division.tiles():
                     first, last = depth.start == 0, depth.stop == self.division.k
                     number += first
@@ -654,10 +471,10 @@ class _Steps:
     def _upload(self, slot: _Slot, tile: _Array, turned: bool) -> None:
         source = tile.swapaxes(1, 2) if turned else tile
         size = self.dtype.itemsize
-        pitch = _pitch(source.shape[2], size)
+        pitch = pitch_of(source.shape[2], size)
         if slot.used is not None:
             slot.used.wait(self.up)
-        for items, rows, columns, start, elements in _pieces(source.shape, pitch, _CHUNK_BYTES // size):
+        for items, rows, columns, start, elements in pieces_of(source.shape, pitch, _CHUNK_BYTES // size):
             buffer = self.lane.to_card[self.next_buffer % _BUFFERS]
             self.next_buffer += 1
             buffer.event.synchronize()
@@ -685,7 +502,7 @@ class _Steps:
     def _view(self, slot: _Slot, tile: _Array, turned: bool) -> View:
         items, rows, columns = tile.shape
         slow, fast = (columns, rows) if turned else (rows, columns)
-        pitch = _pitch(fast, self.dtype.itemsize)
+        pitch = pitch_of(fast, self.dtype.itemsize)
         strides = (1, pitch) if turned else (pitch, 1)
         shape: tuple[int, ...] = (rows, columns)
         if items > 1:
@@ -698,7 +515,7 @@ class _Steps:
         size = self.dtype.itemsize
         slot.used.wait(self.down)
         travelling: deque[tuple[_Buffer, _Array, int]] = deque()
-        pieces = _pieces(target.shape, _pitch(target.shape[2], size), _CHUNK_BYTES // size)
+        pieces = pieces_of(target.shape, pitch_of(target.shape[2], size), _CHUNK_BYTES // size)
         for number, (items, rows, columns, start, elements) in enumerate(pieces):
             if len(travelling) == _BUFFERS:
                 self._empty(*travelling.popleft())
