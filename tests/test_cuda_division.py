@@ -548,3 +548,34 @@ def test_large_copies_by_several_threads_are_whole(card: Card, monkeypatch: pyte
         a, b = whole_numbers(rng, of_a, "float64"), whole_numbers(rng, of_b, "float64")
         host._lane_of(0).threads = 3
         assert (call(a, b) == np.matmul(a, b)).all()
+
+
+def test_vectors_of_numpy_are_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    from blisgemm.cuda import api
+
+    def product(a: View, b: View, c: Any, out_view: View, shape: Any, factors: Factors, out: Any) -> Any:
+        host._ndarray(out_view)[...] = host._ndarray(a) @ host._ndarray(b)
+        return out
+
+    monkeypatch.setattr(host, "gemm_on_host", product)
+    rng = np.random.default_rng(0)
+    for shapes in (
+        ((3,), (3,)),
+        ((3,), (3, 4)),
+        ((5, 3), (3,)),
+        ((2, 5, 3), (3,)),
+        ((3,), (2, 3, 4)),
+        ((2, 1, 5, 3), (3,)),
+    ):
+        a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in shapes)
+        want = np.matmul(a, b)
+        got = api.matmul(a, b)
+        assert np.shape(got) == want.shape
+        assert (got == want).all()
+        assert type(got) is type(want)
+        if want.shape:
+            out = np.empty(want.shape[::-1], np.float32).T
+            assert api.matmul(a, b, out=out) is out
+            assert (out == want).all()
+    with pytest.raises(ValueError, match="out: expected shape"):
+        api.matmul(a, b, out=np.empty(3, np.float32))

@@ -65,9 +65,9 @@ def gemm_on_host(
         OverrideError: the environment variable BLISGEMM_CUDA_HOST_BYTES isn't a number of bytes.
         CudaUnavailableError, CudaError: as ``api.gemm``.
     """
-    if out is not None and not isinstance(out, np.ndarray):
+    if out is not None and not isinstance(out, (np.ndarray, View)):
         raise BlisgemmTypeError(f"out: expected a NumPy array, since a is one; got {type(out).__name__}")
-    result: _Array = np.empty(shape, a.dtype) if out is None else out
+    result: Any = np.empty(shape, a.dtype) if out is None else out
     target: _Array = result if out_view is None else _ndarray(out_view)
     if 0 in shape:
         return result
