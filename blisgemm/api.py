@@ -77,7 +77,7 @@ def gemm(
         threads = check_threads(threads)
     if plan is dtype is acc_dtype is None and order == "K" and casting == "same_kind":
         op = 0 if trans_a is trans_b is False else _turned(trans_a, trans_b)
-        if op is not None and _is_plain(alpha) and (_is_plain(beta) or (beta == 0 and type(beta) in (int, float))):
+        if op is not None and _is_plain(alpha) and (_is_plain(beta) or (type(beta) in (int, float) and beta == 0)):
             result = _by_lane(a, b, out, c, op, alpha, beta, threads)
             if result is not None:
                 return result

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from blisgemm.cuda.device import KNOWN_DEVICES, Device
-from blisgemm.cuda.plan import Layout, Plan, make_plan_for, plan_for
+from blisgemm.cuda.plan import Layout, Plan, make_plan, plan_for
 from blisgemm.cuda.tiles import KernelSpec, Step
 
 
@@ -57,26 +57,26 @@ def _odd_of(dtype: str, device: Device, *, n: int = ODD, **more: Any) -> Plan:
 
 def _streamk_of(dtype: str, device: Device) -> Plan:
     """Return a plan with divided tiles: few of them, and many slabs."""
-    return make_plan_for(512, 512, 16384, dtype, device=device)
+    return make_plan(512, 512, 16384, dtype, device=device)
 
 
 ROLES: dict[str, Any] = {
-    "f32": lambda d: make_plan_for(ROUND, ROUND, ROUND, "float32", device=d),
-    "f32_nt": lambda d: make_plan_for(ROUND, ROUND, ROUND, "float32", device=d, trans_b=True),
-    "f32_tn": lambda d: make_plan_for(ROUND, ROUND, ROUND, "float32", device=d, trans_a=True),
-    "f32_tt": lambda d: make_plan_for(ROUND, ROUND, ROUND, "float32", device=d, trans_a=True, trans_b=True),
+    "f32": lambda d: make_plan(ROUND, ROUND, ROUND, "float32", device=d),
+    "f32_nt": lambda d: make_plan(ROUND, ROUND, ROUND, "float32", device=d, trans_b=True),
+    "f32_tn": lambda d: make_plan(ROUND, ROUND, ROUND, "float32", device=d, trans_a=True),
+    "f32_tt": lambda d: make_plan(ROUND, ROUND, ROUND, "float32", device=d, trans_a=True, trans_b=True),
     "f32_odd": lambda d: _odd_of("float32", d, reads_c=True),
     "f32_streamk": lambda d: _streamk_of("float32", d),
-    "f32_low": lambda d: make_plan_for(16, 8192, 8192, "float32", device=d),
-    "f32_slim": lambda d: make_plan_for(100_000, 4, 64, "float32", device=d),
-    "f64": lambda d: make_plan_for(ROUND, ROUND, ROUND, "float64", device=d),
+    "f32_low": lambda d: make_plan(16, 8192, 8192, "float32", device=d),
+    "f32_slim": lambda d: make_plan(100_000, 4, 64, "float32", device=d),
+    "f64": lambda d: make_plan(ROUND, ROUND, ROUND, "float64", device=d),
     "f64_odd": lambda d: _odd_of("float64", d, reads_c=True),
     "f64_streamk": lambda d: _streamk_of("float64", d),
-    "f64_low": lambda d: make_plan_for(16, 8192, 8192, "float64", device=d),
-    "c64": lambda d: make_plan_for(ROUND, ROUND, ROUND, "complex64", device=d),
+    "f64_low": lambda d: make_plan(16, 8192, 8192, "float64", device=d),
+    "c64": lambda d: make_plan(ROUND, ROUND, ROUND, "complex64", device=d),
     "c64_conj": lambda d: _odd_of("complex64", d, reads_c=True, conj_a=True),
-    "c128": lambda d: make_plan_for(ROUND, ROUND, ROUND, "complex128", device=d),
-    "c128_low": lambda d: make_plan_for(16, 8192, 8192, "complex128", device=d),
+    "c128": lambda d: make_plan(ROUND, ROUND, ROUND, "complex128", device=d),
+    "c128_low": lambda d: make_plan(16, 8192, 8192, "complex128", device=d),
     "c128_conj": lambda d: _odd_of("complex128", d, reads_c=True, conj_b=True),
 }
 PLACES = {

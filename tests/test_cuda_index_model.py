@@ -454,10 +454,10 @@ def test_a_plan_covers_its_product_and_fits_its_card(dtype: str, name: str) -> N
         if spec.schedule == "tiles":
             assert (plan.blocks, plan.whole, plan.parts_bytes) == (tiles, 0, 0)
         else:
-            assert plan.batch == 1 and 0 <= plan.whole < tiles and plan.whole % plan.blocks == 0
+            assert 0 <= plan.whole < tiles and plan.whole % plan.blocks == 0
             assert (tiles - plan.whole) * slabs >= plan.blocks >= 1, f"a block without a slab: {plan}"
             assert (tiles - plan.whole) * slabs + plan.blocks < 2**31  # counted in int32
-            assert plan.parts_bytes == 2 * plan.blocks * spec.sum_bytes
+            assert plan.parts_bytes == 2 * plan.blocks * plan.batch * spec.sum_bytes
         assert n % spec.c_vector == 0
         text = str(plan)
         assert spec.name in text and f"{m} x {k}" in text and device.name in text
@@ -728,15 +728,16 @@ def run_kernel(
     tile = spec.tile
     tiles_m, tiles_n = -(-m // tile.bm), -(-n // tile.bn)
     blocks = blocks or tiles_m * tiles_n
-    machine = Machine(spec, 2 * (a.nbytes + b.nbytes + c.nbytes) + 2 * blocks * spec.sum_bytes + (1 << 16))
+    parts_bytes, counters_bytes = 2 * blocks * batch * spec.sum_bytes, 4 * tiles_m * tiles_n * batch
+    machine = Machine(spec, 2 * (a.nbytes + b.nbytes + c.nbytes) + parts_bytes + (1 << 16))
     at_a, lda, next_a = machine.matrices(a, spec.a.layout, spec.a.vector)
     at_b, ldb, next_b = machine.matrices(b.swapaxes(1, 2), spec.b.layout, spec.b.vector)
     at_c, rs_c, next_c = machine.matrices(c, "k", spec.c_vector)
-    parts, counters = machine.room(2 * blocks * spec.sum_bytes), machine.room(4 * tiles_m * tiles_n)
+    parts, counters = machine.room(parts_bytes), machine.room(counters_bytes)
     if spec.schedule == "streamk":
-        machine.exists[parts : parts + 2 * blocks * spec.sum_bytes] = True
-        machine.exists[counters : counters + 4 * tiles_m * tiles_n] = True
-        machine.memory[counters : counters + 4 * tiles_m * tiles_n] = 0
+        machine.exists[parts : parts + parts_bytes] = True
+        machine.exists[counters : counters + counters_bytes] = True
+        machine.memory[counters : counters + counters_bytes] = 0
     alpha, beta = (2.0, -1.0 if spec.complex else 0.0), (3.0, 1.0 if spec.complex else 0.0)
     factors = [(np.float32 if spec.reals == "float32" else np.float64)(x) for x in (*alpha, *beta)]
     kernel, seen = kernel_on(machine, monkeypatch)
@@ -756,9 +757,9 @@ def run_kernel(
         expected = scales[0] * (x @ y) + c
     found = machine.memory[at_c : at_c + batch * next_c].view(spec.dtype).reshape(batch, m, -1)[..., :n]
     np.testing.assert_array_equal(found, expected, spec.name)
-    assert not machine.memory[counters : counters + 4 * tiles_m * tiles_n].any() or spec.schedule == "tiles"
+    assert not machine.memory[counters : counters + counters_bytes].any() or spec.schedule == "tiles"
     changed = machine.memory != before
-    changed[at_c : at_c + batch * next_c] = changed[parts : parts + 2 * blocks * spec.sum_bytes] = False
+    changed[at_c : at_c + batch * next_c] = changed[parts : parts + parts_bytes] = False
     assert not changed.any()
 
 
@@ -812,3 +813,12 @@ def test_the_kernel_itself_does_the_items_of_a_batch(monkeypatch: pytest.MonkeyP
     tile = min(tiles_of("float32"), key=lambda tile: tile.bm * tile.bn)
     spec = KernelSpec("float32", tile, Operand("k", 1, True), Operand("r", 4), reads_c=True)
     run_kernel(spec, tile.bm + 2, tile.bn + 3, tile.bk + 1, monkeypatch, batch=3)
+
+
+@needs_kernels
+@pytest.mark.parametrize("atomic", [False, True], ids=["ordered", "atomic"])
+def test_the_kernel_itself_divides_the_items_of_a_batch(atomic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tile = min(tiles_of("float32"), key=lambda tile: tile.bm * tile.bn)
+    spec = KernelSpec("float32", tile, Operand("k", 1, True), Operand("r", 1), schedule="streamk", reads_c=not atomic)
+    spec = spec.with_(reduction="atomic" if atomic else "ordered")
+    run_kernel(spec, tile.bm + 2, tile.bn - 1, 4 * tile.bk - 1, monkeypatch, batch=3, blocks=5)

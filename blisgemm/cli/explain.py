@@ -34,9 +34,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
         for name in ("kernel", "threads"):
             if getattr(args, name) is not None:
                 raise BlisgemmValueError(f"{name}: expected nothing beside --device; got {getattr(args, name)}")
-        from ..cuda.plan import make_plan_for
+        from .. import cuda
 
-        print_plan(console, str(make_plan_for(args.m, args.n, args.k, args.dtype, device=args.device)))
+        print_plan(console, str(cuda.make_plan(args.m, args.n, args.k, args.dtype, device=args.device)))
         return 0
     from ..plan import make_plan
 

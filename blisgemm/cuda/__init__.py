@@ -10,8 +10,7 @@ Knows: the public names. Does not know: anything else. Called by users.
 from .api import explain, gemm, matmul
 from .device import KNOWN_DEVICES, Device
 from .driver import is_available, why_unavailable
-from .plan import Plan
-from .plan import make_plan_for as make_plan
+from .plan import Plan, make_plan
 
 __all__ = [
     "KNOWN_DEVICES",

@@ -15,6 +15,7 @@ from .calls import (
     DTYPES,
     Call,
     c_strides,
+    checked_factors,
     is_same,
     like,
     matrices_of,
@@ -22,10 +23,11 @@ from .calls import (
     result_dtype,
     shape_of_product,
     size_of,
-    trans_of,
+    stream_of,
+    view_of_result,
 )
 from .prepared import Prepared, prepared_calls
-from .run import Factors, copy_items, device_of, multiply, plan_of
+from .run import copy_items, device_of, multiply, plan_of
 from .view import ITEM_BYTES, View
 
 __all__ = ["DTYPES", "explain", "gemm", "matmul"]
@@ -67,8 +69,17 @@ def gemm(
         CudaUnavailableError: no GPU, no driver, or a package is missing; the text says which.
         CudaError: the card ran out of memory, or a call of its driver failed.
     """
-    view_a, view_b = arrays.view_of("a", a), arrays.view_of("b", b)
-    plain = c is None and epilogue is None and dtype is None and reduction == "ordered"
+    return _gemm(a, b, c, alpha, beta, out, trans_a, trans_b, dtype, epilogue, reduction, stream, ("a", "b"))
+
+
+def _gemm(
+    a: Any, b: Any, c: Any, alpha: Any, beta: Any, out: Any, trans_a: Any, trans_b: Any, dtype: Any, epilogue: Any,
+    reduction: Any, stream: Any, names: tuple[str, str],
+) -> Any:  # fmt: skip
+    """Do what ``gemm`` says. names: of the operands, for errors."""
+    view_a, view_b = arrays.view_of(names[0], a), arrays.view_of(names[1], b)
+    stream = stream_of(stream, view_a.kind)
+    plain = c is None and epilogue is None and dtype is None and type(reduction) is str and reduction == "ordered"
     if plain and type(trans_a) is type(trans_b) is bool:
         key = (view_a.shape, view_a.strides, view_a.dtype, view_b.shape, view_b.strides, view_b.dtype, trans_a, trans_b)
         prepared = prepared_calls.get(key)
@@ -76,7 +87,12 @@ def gemm(
             result = prepared.run(view_a, view_b, out, alpha, beta, stream)
             if result is not None:
                 return result
-    call = Call.checked(view_a, view_b, c, alpha, beta, out, trans_a, trans_b, dtype, epilogue, reduction)
+    call = Call.checked(
+        view_a, view_b, c=c, alpha=alpha, beta=beta, out=out, trans_a=trans_a, trans_b=trans_b, dtype=dtype,
+        epilogue=epilogue, reduction=reduction, names=names,
+    )  # fmt: skip
+    if type(out) is tuple:
+        out = out[0]
     if call.a.kind == "numpy":
         from .host import gemm_on_host
 
@@ -105,17 +121,21 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, stream: int | None = None) -
         BlisgemmTypeError, BlisgemmValueError, CudaUnavailableError, CudaError: as ``gemm``.
     """
     row, column = _dimensions("x1", x1) == 1, _dimensions("x2", x2) == 1
+    names = ("x1", "x2")
     if not row and not column:
-        return gemm(x1, x2, out=out, stream=stream)
+        return _gemm(x1, x2, None, 1, 0, out, False, False, None, None, "ordered", stream, names)
     a, b = arrays.view_of("x1", x1), arrays.view_of("x2", x2)
+    stream = stream_of(stream, a.kind)
     if row:
         a = _with_axis(a, 0)
     if column:
         b = _with_axis(b, len(b.shape))
-    _, first, second = shape_of_product(a, b)
+    _, first, second = shape_of_product(matrices_of("x1", a, False), matrices_of("x2", b, False), names)
     shape = (*first.shape[: -1 - row], *second.shape[len(second.shape) - (not column) :])
     if out is not None:
-        result, target = out, like(arrays.view_of("out", out), "out", shape, a.dtype)
+        target = view_of_result(out)
+        like(target, "out", shape, result_dtype(a.dtype, None, target))
+        result = out[0] if type(out) is tuple else out
     else:
         where = arrays.current_stream(a.kind, a.device) if stream is None and a.kind != "numpy" else stream or 0
         result, target = arrays.new_like(a.kind, a.owner, shape, a.dtype, a.device, where)
@@ -123,8 +143,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, stream: int | None = None) -
         target = _with_axis(target, len(target.shape))
     if row:
         target = _with_axis(target, len(target.shape) - 1)
-    gemm(a, b, out=target, stream=stream)
-    return result[()] if a.kind == "numpy" and shape == () else result
+    _gemm(a, b, None, 1, 0, target, False, False, None, None, "ordered", stream, names)
+    return result[()] if a.kind == "numpy" and shape == () and out is None else result
 
 
 def _with_axis(view: View, place: int) -> View:
@@ -135,18 +155,13 @@ def _with_axis(view: View, place: int) -> View:
 
 def explain(a: Any, b: Any, *, trans_a: Any = False, trans_b: Any = False, beta: Any = 0, out: Any = None) -> str:
     """Return the plan of ``gemm`` with these operands, in words and numbers."""
-    of_a = matrices_of("a", arrays.view_of("a", a), trans_of("trans_a", trans_a)[0])
-    of_b = matrices_of("b", arrays.view_of("b", b), trans_of("trans_b", trans_b)[0])
-    shape, of_a, of_b = shape_of_product(of_a, of_b)
-    ordinal = max(0, of_a.device)
-    strides = c_strides(shape)
-    of_out = View(0, shape, strides, of_a.dtype, ordinal, of_a.kind, None)
-    if out is not None:
-        of_out = arrays.view_of("out", out)
-        like(of_out, "out", shape, result_dtype(of_a.dtype, None, of_out))
+    call = Call.checked(arrays.view_of("a", a), arrays.view_of("b", b), out=out, trans_a=trans_a, trans_b=trans_b)
+    of_a, of_b, shape, ordinal = call.a, call.b, call.shape, max(0, call.a.device)
+    factors = checked_factors(of_a.dtype, replace(call.factors, beta=number_of("beta", beta)))
+    of_out = call.out or View(0, shape, c_strides(shape), of_a.dtype, ordinal, of_a.kind, None)
     if 0 in shape or of_a.shape[-1] == 0:
         return f"{shape}: nothing to multiply; the result is beta * c"
-    return str(plan_of(of_a, of_b, of_out, Factors(beta=number_of("beta", beta)), device_of(ordinal)))
+    return str(plan_of(of_a, of_b, of_out, factors, device_of(ordinal)))
 
 
 # ---- the product ----

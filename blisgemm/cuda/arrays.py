@@ -48,6 +48,8 @@ def view_of(argument: str, x: Any) -> View:
     """
     if type(x) is View:
         return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise BlisgemmTypeError(f"{argument}: expected an array without a mask; got a MaskedArray (see numpy.ma.dot)")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, getattr(torch, "Tensor", ())):
         return _torch_view(argument, x)

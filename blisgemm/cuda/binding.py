@@ -87,7 +87,11 @@ def _look() -> tuple[Any, str | None]:
         known, supported = api.cuDriverGetVersion()
     except Exception as error:  # the library isn't found, or lacks a symbol; cuda-bindings has no one class for it
         text = (str(error).strip() or repr(error)).splitlines()[0]
-        return None, f"no usable NVIDIA driver library on this machine ({text}); the extras don't bring one: {_EXTRAS}"
+        return (
+            None,
+            f"no usable NVIDIA driver library on this machine ({text}); NVIDIA's driver brings it, and what compiles "
+            f"and launches kernels comes by {_EXTRAS}",
+        )
     needed = max(_OLDEST_DRIVER, 1000 * _major(version))
     if not known and 0 < supported < needed:
         return None, _too_old(supported, needed, version)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import CudaUnavailableError
+from ..errors import BlisgemmTypeError, CudaUnavailableError
 from ..verbose import say
 from . import cubins, driver
 from .tiles import KernelSpec
@@ -63,7 +63,8 @@ def _get(key: tuple[Any, ...], name: str, shared_bytes: int, make: Callable[[tup
         ordinal = key[-1]
         capability = driver.attributes(ordinal)["capability"]
         on_disk = cubins.key((repr(key[:-1]), capability))
-        entry = cubins.load(on_disk)
+        lasts = getattr(key[0], "lasts", True)
+        entry = cubins.load(on_disk) if lasts else None
         kernel = None
         if entry is not None:
             try:
@@ -72,9 +73,26 @@ def _get(key: tuple[Any, ...], name: str, shared_bytes: int, make: Callable[[tup
                 say(f"the cubin of {name} doesn't load ({error}); compiling it again")
         if kernel is None:
             say(f"compiling {name} for compute capability {capability[0]}.{capability[1]}")
-            made = make(capability)
+            made = _made(make, capability, key[0])
             kernel = driver.load_kernel(made.cubin, made.name, shared_bytes, ordinal)
             metadata = {"registers": made.registers, "spill_bytes": made.spill_bytes}
-            cubins.save(on_disk, cubins.Entry(made.cubin, made.name, metadata))
+            if lasts:
+                cubins.save(on_disk, cubins.Entry(made.cubin, made.name, metadata))
         _loaded[key] = kernel
         return kernel
+
+
+def _made(make: Callable[[tuple[int, int]], Any], capability: tuple[int, int], what: Any) -> Any:
+    """Compile; say of a caller's function that doesn't compile what it is."""
+    functions = [step.function.__name__ for step in getattr(what, "epilogue", ()) if step.function is not None]
+    if not functions:
+        return make(capability)
+    try:
+        return make(capability)
+    except CudaUnavailableError:
+        raise
+    except Exception as error:
+        text = next((line for line in str(error).splitlines() if line.strip()), repr(error))
+        raise BlisgemmTypeError(
+            f"epilogue: expected functions that Numba compiles and that return a number; {', '.join(functions)}: {text}"
+        ) from error

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import BlisgemmValueError
+
 __all__ = ["KNOWN_DEVICES", "Device"]
 
 # fmas a clock of one multiprocessor, by compute capability: float32, float64 (tensor cores where there are some).
@@ -30,6 +32,19 @@ class Device:
     l2_bytes: int
     memory_bytes: int
     clock_ghz: float = 0.0
+
+    def __post_init__(self) -> None:
+        counts = ("multiprocessors", "shared_bytes_per_block", "shared_bytes_per_multiprocessor",
+                  "registers_per_multiprocessor", "threads_per_multiprocessor")  # fmt: skip
+        for name in counts:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BlisgemmValueError(f"{name}: expected an integer >= 1; got {value!r}")
+        capability = self.capability
+        if not (isinstance(capability, tuple) and len(capability) == 2 and all(type(x) is int for x in capability)):
+            raise BlisgemmValueError(f"capability: expected two integers, such as (9, 0); got {capability!r}")
+        if capability < (7, 0):
+            raise BlisgemmValueError(f"capability: expected (7, 0) or later; got {capability}")
 
     def fmas(self, reals: str) -> int:
         """Return real fmas a clock of one multiprocessor, for ``float32`` or ``float64``."""

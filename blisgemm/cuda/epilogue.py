@@ -10,14 +10,18 @@ A step is a word (``"relu"``), a word with arguments (``("bias", b)``), or a Pyt
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from types import CodeType, FunctionType
 from typing import Any
 
+import numpy as np
+
 from ..errors import BlisgemmTypeError, BlisgemmValueError
 from . import arrays
-from .tiles import Step
+from .tiles import OF_THIS_PROCESS, Step
 from .view import ITEM_BYTES, View
 
 __all__ = ["WORDS", "Epilogue", "parse"]
@@ -106,7 +110,7 @@ def _word(
         if kind == "matrix":
             if view.shape not in (shape, shape[-2:]):
                 raise BlisgemmValueError(
-                    f"{where}: {word} takes an array of shape {shape} or {shape[-2:]}; got {view.shape}"
+                    f"{where}: {word} takes an array of the result's shape {shape}, or of an item's; got {view.shape}"
                 )
             if len(view.shape) > 3:
                 raise BlisgemmValueError(f"{where}: {word} takes up to 3 dimensions; got shape {view.shape}")
@@ -133,23 +137,31 @@ def _function(
             name, one = f"{view.dtype}[{len(view.shape)}]", _packed_array(view)
         kinds.append(name)
         packed.append(one)
-    expected = function.__code__.co_argcount
-    if expected != 3 + len(arguments) and not function.__code__.co_flags & 4:  # *args
+    code = function.__code__
+    if code.co_argcount != 3 + len(arguments) or code.co_kwonlyargcount or code.co_flags & 12:  # *args, **kwargs
         raise BlisgemmValueError(
-            f"{where}: expected a function of (x, i, j) and its {len(arguments)} arguments; got one of {expected}"
+            f"{where}: expected a function of (x, i, j) and its {len(arguments)} arguments; got one of "
+            f"{', '.join(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])}"
         )
     return _digest(function), tuple(kinds), packed
 
 
 def _is_number(x: Any) -> bool:
-    return isinstance(x, (int, float, complex)) and not isinstance(x, bool)
+    return isinstance(x, (int, float, complex, np.integer, np.floating)) and not isinstance(x, bool)
 
 
 def _number(where: str, x: Any, dtype: str) -> tuple[str, _Packed]:
     reals = "float64" if dtype in ("float64", "complex128") else "float32"
     if not _is_number(x) or isinstance(x, complex):
         raise BlisgemmTypeError(f"{where}: expected a real number; got {x!r}")
-    return reals, ("d" if reals == "float64" else "f", [float(x)], None)
+    try:
+        value = float(x)
+        if reals == "float32":
+            with np.errstate(over="ignore"):
+                value = float(np.float32(value))
+    except OverflowError:
+        raise BlisgemmValueError(f"{where}: expected a number that fits float64; got {x!r:.60}") from None
+    return reals, ("d" if reals == "float64" else "f", [value], None)
 
 
 def _array(where: str, x: Any, dtype: str | None) -> View:
@@ -174,43 +186,56 @@ def _packed_array(view: View) -> _Packed:
 
 
 def _digest(function: FunctionType) -> str:
-    """Return what tells a function from every other: its code and what it refers to.
+    """Return what tells a function from every other: its code and the values that it refers to.
 
-    A function that refers to what can't be told (an object without a value of its own) is itself, in this process only.
+    Where a value has no text of its own, it is that very object, in this process only (``tiles.OF_THIS_PROCESS``).
     """
     parts: list[Any] = [sys.version_info[:2]]
-    try:
-        _describe(function, parts, set())
-    except _Untold:
-        return f"function_{id(function):x}_{id(function.__code__):x}_of_this_process"
-    return "function_" + hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+    told = _describe(function, parts, set())
+    word = "function_" + hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+    return word if told else word + OF_THIS_PROCESS
 
 
-class _Untold(Exception):
-    """What a function refers to has no text that tells it."""
+_kept_alive: dict[int, Any] = {}  # what words name by its identity, so that no other object gets that
 
 
-def _describe(function: FunctionType, parts: list[Any], seen: set[int]) -> None:
+def _describe(function: FunctionType, parts: list[Any], seen: set[int]) -> bool:
+    """Append what a function is to ``parts``; return whether all of it has a text of its own."""
     if id(function) in seen:
-        return
+        return True
     seen.add(id(function))
-    _describe_code(function.__code__, parts)
-    names = _names_of(function.__code__)
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    values = [(name, cell.cell_contents) for name, cell in cells]
-    values += [(name, function.__globals__[name]) for name in sorted(names) if name in function.__globals__]
+    code = function.__code__
+    _describe_code(code, parts)
+    values: list[tuple[str, Any]] = [("defaults", function.__defaults__), ("keywords", function.__kwdefaults__)]
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # an empty cell
+            values.append((name, cell.cell_contents))
+    values += [(name, function.__globals__[name]) for name in sorted(_names_of(code)) if name in function.__globals__]
+    told = True
     for name, value in values:
         parts.append(name)
-        if isinstance(value, (bool, int, float, complex, str, bytes, type(None))):
-            parts.append((type(value).__name__, repr(value)))
-        elif type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
-            parts.append((str(value.dtype), value.tobytes().hex()))
-        elif isinstance(value, type(sys)) or (isinstance(value, Callable) and value.__module__ in ("math", "cmath")):  # type: ignore[arg-type]
-            parts.append(value.__name__)
-        elif isinstance(value, FunctionType):
-            _describe(value, parts, seen)
-        else:
-            raise _Untold(name)
+        told &= _describe_value(value, parts, seen)
+    return told
+
+
+def _describe_value(value: Any, parts: list[Any], seen: set[int]) -> bool:
+    if isinstance(value, (bool, int, float, complex, str, bytes, type(None))):
+        parts.append((type(value).__name__, repr(value)))
+    elif isinstance(value, np.generic):
+        parts.append((str(value.dtype), value.tobytes().hex()))
+    elif type(value) is tuple:
+        parts.append(len(value))
+        told = [_describe_value(x, parts, seen) for x in value]  # all of them, not up to the first
+        return all(told)
+    elif value is math or getattr(value, "__module__", None) == "math":
+        parts.append(value.__name__)
+    elif isinstance(value, FunctionType):
+        return _describe(value, parts, seen)
+    else:
+        _kept_alive[id(value)] = value
+        parts.append(("object", id(value)))
+        return False
+    return True
 
 
 def _describe_code(code: CodeType, parts: list[Any]) -> None:

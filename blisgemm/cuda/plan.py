@@ -20,7 +20,7 @@ from .catalog import Entry, tiles_for
 from .device import KNOWN_DEVICES, Device
 from .tiles import SHORT, KernelSpec, Operand, Step
 
-__all__ = ["Layout", "Plan", "make_plan_for", "plan_for"]
+__all__ = ["Layout", "Plan", "make_plan", "plan_for"]
 
 # Source: one H200, 2026-11-30: blocks that go on from tile to tile reach 0.87 to 0.97 of the speed of those of one tile
 # (float32, n = 2048 to 4096), and a block should have so many slabs at least, or the parts cost more than they spare.
@@ -70,7 +70,7 @@ class Plan:
     @property
     def parts_bytes(self) -> int:
         divided = self.spec.schedule == "streamk" and self.spec.reduction == "ordered"
-        return 2 * self.blocks * self.spec.sum_bytes if divided else 0
+        return 2 * self.blocks * self.batch * self.spec.sum_bytes if divided else 0
 
     @property
     def packed_bytes(self) -> int:
@@ -89,7 +89,8 @@ class Plan:
             f"block     {tile.bm} x {tile.bn} of C by {tile.bk} of k, {tile.threads} threads, "
             f"{spec.shared_bytes / 1024:g} KiB of shared memory in {tile.stages} stages",
             f"warp      {tile.wm} x {tile.wn}, thread {tile.tm} x {tile.tn}, by {engine}",
-            f"grid      {self.tiles_m} x {self.tiles_n} tiles of {slabs} slabs, {self.blocks} blocks of threads"
+            f"grid      {self.tiles_m} x {self.tiles_n} tiles of {slabs} slabs, "
+            f"{self.blocks * self.batch} blocks of threads"
             + (f", {self.whole} tiles whole and the others divided" if spec.schedule == "streamk" else ""),
             f"memory    {self.parts_bytes / 1024:,.0f} KiB for parts, {self.packed_bytes / 1024:,.0f} KiB for copies",
         ]
@@ -228,16 +229,17 @@ def _schedules(
     why = f"{tiles * batch:,} tiles of {tile.bm} x {tile.bn} for {places} places: {waves} waves and {rest} more"
     found = [(alone + _LAUNCH_US, entry, "tiles", tiles, 0, why)]
     total = tiles * slabs
-    if batch == 1 and total > 1 and slabs > 1:
+    if batch <= places and total > 1 and slabs > 1:
         if _bound(device, spec, "streamk") < spec.tile.blocks:
             fits = min(fits, _bound(device, spec, "streamk"))
             places = device.multiprocessors * fits
-        blocks = max(1, min(places, total // _LEAST_SLABS))
-        whole = max(0, tiles // places - 1) * places
+        of_item = places // batch  # each item of a batch has blocks of its own
+        blocks = max(1, min(of_item, total // _LEAST_SLABS))
+        whole = max(0, tiles // of_item - 1) * of_item
         if whole:
-            blocks = places
+            blocks = of_item
         share = -(-(total - whole * slabs) // blocks) + whole // blocks * slabs
-        busy = -(-blocks // device.multiprocessors)
+        busy = -(-blocks * batch // device.multiprocessors)
         even = share * busy * slab_us / _speed(busy, fits) / _STREAMK_SPEED
         text = (
             f"{tiles:,} tiles of {tile.bm} x {tile.bn} would leave places empty: {slabs} slabs each are divided evenly"
@@ -246,9 +248,9 @@ def _schedules(
     return found
 
 
-def make_plan_for(
-    m: int, n: int, k: int, dtype: Any = "float32", *, device: str | Device = "h200", trans_a: bool = False,
-    trans_b: bool = False, batch: int = 1,
+def make_plan(
+    m: int, n: int, k: int, dtype: Any = "float32", *, device: str | Device = "h200", trans_a: Any = False,
+    trans_b: Any = False, batch: int = 1,
 ) -> Plan:  # fmt: skip
     """Return the plan for contiguous operands on a card by name, or by its facts; no GPU is needed.
 
@@ -260,31 +262,45 @@ def make_plan_for(
         BlisgemmTypeError, BlisgemmValueError: an argument is not as above.
 
     Example:
-        >>> print(make_plan_for(4096, 4096, 4096).spec.tile.name)
+        >>> print(make_plan(4096, 4096, 4096).spec.tile.name)
         simt_64x128x32_w32x64_t8x8_s2
     """
     import numpy as np
 
-    for name, value in (("m", m), ("n", n), ("k", k), ("batch", batch)):
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise BlisgemmTypeError(f"{name}: expected an integer >= 1; got {value!r}")
-        if not 1 <= value < 2**31:
-            raise BlisgemmValueError(f"{name}: expected an integer from 1 to 2**31 - 1; got {value}")
+    m, n, k, batch = (_extent(name, x) for name, x in (("m", m), ("n", n), ("k", k), ("batch", batch)))
     try:
         word = np.dtype(dtype).name
     except TypeError:
         raise BlisgemmTypeError(f"dtype: expected a NumPy dtype; got {dtype!r}") from None
     if word not in SHORT:
-        raise BlisgemmValueError(f"dtype: expected one of {', '.join(SHORT)}; got {word}")
+        raise BlisgemmTypeError(f"dtype: expected one of {', '.join(SHORT)}; got {word}")
+    for name, value in (("trans_a", trans_a), ("trans_b", trans_b)):
+        if type(value) not in (bool, str) or value not in (False, True, "N", "T", "C", "R"):
+            raise BlisgemmValueError(f"{name}: expected False, True, 'N', 'T', 'C' or 'R'; got {value!r}")
     if isinstance(device, str):
-        if device not in KNOWN_DEVICES:
+        found = KNOWN_DEVICES.get(device.lower().replace(" ", ""))
+        if found is None:
             raise BlisgemmValueError(f"device: expected one of {', '.join(KNOWN_DEVICES)}; got {device!r}")
-        device = KNOWN_DEVICES[device]
+        device = found
+    if not isinstance(device, Device):
+        raise BlisgemmTypeError(f"device: expected a name or a Device; got {device!r}")
     size = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}[word]
 
     def vector(adjacent: int) -> int:
         return next(v for v in (16 // size, 2, 1) if v <= max(1, 16 // size) and adjacent % v == 0)
 
-    a = Layout("r", vector(m)) if trans_a else Layout("k", vector(k))
-    b = Layout("k", vector(k)) if trans_b else Layout("r", vector(n))
-    return plan_for(device, int(m), int(n), int(k), word, a, b, vector(n), batch=int(batch))
+    a = Layout("r", vector(m)) if trans_a in (True, "T", "C") else Layout("k", vector(k))
+    b = Layout("k", vector(k)) if trans_b in (True, "T", "C") else Layout("r", vector(n))
+    return plan_for(device, m, n, k, word, a, b, vector(n), batch=batch)
+
+
+def _extent(name: str, value: Any) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        extent = int(value.__index__())
+    except (AttributeError, TypeError):
+        raise BlisgemmTypeError(f"{name}: expected an integer >= 1; got {value!r}") from None
+    if not 1 <= extent < 2**31:
+        raise BlisgemmValueError(f"{name}: expected an integer from 1 to 2**31 - 1; got {value}")
+    return extent

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import arrays, driver
-from .calls import Call
+from .calls import Call, view_of_result
 from .run import Route, route_of, single
 from .view import ITEM_BYTES, View
 
@@ -57,7 +57,8 @@ class Prepared:
     def run(self, a: View, b: View, given: Any, alpha: Any, beta: Any, stream: int | None) -> Any:
         """Launch, if all is as it was, and return the result; else return ``None``, and nothing was done."""
         if (
-            beta != 0
+            type(beta) not in (int, float)
+            or beta != 0
             or type(alpha) not in (int, float)
             or not -1e38 < alpha < 1e38
             or alpha == 0
@@ -70,7 +71,8 @@ class Prepared:
                 stream = arrays.current_stream(self.kind, self.device)
             given, out = arrays.new_like(a.kind, a.owner, self.out_shape, self.out_dtype, self.device, stream)
         else:
-            out = arrays.view_of("out", given)
+            out = view_of_result(given)
+            given = given[0] if type(given) is tuple else given
         if not (
             out.shape == self.out_shape and out.strides == self.out_strides and out.dtype == self.out_dtype
             and b.kind == out.kind == self.kind and b.device == out.device == self.device

@@ -88,7 +88,7 @@ class Route:
             parts = counters = 0
             if self.parts_bytes:
                 parts = driver.workspace(self.parts_bytes, self.kernel.ordinal, stream)
-                tiles = self.plan.tiles_m * self.plan.tiles_n
+                tiles = self.plan.tiles_m * self.plan.tiles_n * self.plan.batch
                 counters = driver.counters(tiles, self.kernel.ordinal, stream)
             values = (a, b, c, *self.steady, alpha.real, alpha.imag, beta.real, beta.imag, parts, counters, *extra)
             try:

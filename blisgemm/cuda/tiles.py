@@ -20,10 +20,11 @@ from typing import Any
 
 from ..errors import BlisgemmValueError
 
-__all__ = ["ENGINES", "SHORT", "KernelSpec", "Operand", "Tile"]
+__all__ = ["ENGINES", "OF_THIS_PROCESS", "SHORT", "KernelSpec", "Operand", "Tile"]
 
 SHORT = {"float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128"}
 _BYTES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16, "float16": 2, "bfloat16": 2}
+OF_THIS_PROCESS = "_of_this_process"  # ends the word of a step that means nothing elsewhere
 ENGINES = ("simt", "dmma8", "dmma4")  # fma by threads; f64 tensor cores by m16n8k8 (sm_90) and m8n8k4 (sm_80)
 CHUNK_BYTES = 16  # what one thread copies at once, at most
 
@@ -144,6 +145,11 @@ class KernelSpec:
             turned = not operand.turned or (operand.layout == "k" and operand.vector == 1)
             if fast % (across * operand.vector) or self.tile.threads % across or uneven or not turned:
                 raise BlisgemmValueError(f"kernel: {self.tile.name} can't be copied by {operand}")
+
+    @property
+    def lasts(self) -> bool:
+        """Whether another process would mean the same kernel by it."""
+        return not any(step.word.endswith(OF_THIS_PROCESS) for step in self.epilogue)
 
     @property
     def complex(self) -> bool:
