@@ -128,7 +128,7 @@ def test_wrong_steps_are_named() -> None:
         ("softmax", "epilogue: expected one of"),
         ([("bias", v)], r"epilogue\[0\]: bias takes a vector of 9"),
         (("bias",), "takes 1 arguments"),
-        (("residual", v), "takes an array of shape"),
+        (("residual", v), "takes an array of the result"),
         (("bias", v.double()), "expected float32"),
         (("bias", np.ones(9, "f4")), "expected an array in GPU memory"),
         (("scale", v), "takes a number"),
