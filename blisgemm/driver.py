@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -34,8 +35,7 @@ def plan_operands(operands: Operands, threads: int) -> Plan:
     """Return the plan for checked operands as they lie in memory."""
     m, n, k = operands.extents
     batch = math.prod(operands.target.shape[:-2])
-    if operands.alpha == 0 and m and n and batch:
-        k = 0  # A and B are not read
+    nothing = operands.alpha == 0 and m and n and batch and k
     a, b = operands.a, operands.b
     swapped = _is_swapped(operands.target)
     if _may_turn(a, b, operands.target, swapped):
@@ -43,6 +43,9 @@ def plan_operands(operands: Operands, threads: int) -> Plan:
     if swapped:
         a, b = b.swapaxes(-1, -2), a.swapaxes(-1, -2)
     dtype = kernel_dtype(operands.target.dtype)
+    if nothing:
+        plan = plan_for(m, n, 0, dtype, threads, _access(b), swapped, batch=batch, a_rows=_has_rows(a))
+        return replace(plan, k=k, reasons=("path: alpha = 0, so A and B are not read, and the result is beta * C",))
     return plan_for(m, n, k, dtype, threads, _access(b), swapped, batch=batch, a_rows=_has_rows(a))
 
 

@@ -182,4 +182,10 @@ def _wrapped(result: Array, inputs: tuple[Any, ...]) -> Any:
     chosen = max(subclasses, key=lambda x: getattr(x, "__array_priority__", 0.0))
     if int(np.__version__.split(".")[0]) < 2:
         return chosen.__array_wrap__(result, None)
-    return chosen.__array_wrap__(result, None, False)
+    try:
+        return chosen.__array_wrap__(result, None, False)
+    except TypeError:  # of the form before NumPy 2, which NumPy 2 still tries (torch's is)
+        try:
+            return chosen.__array_wrap__(result, None)
+        except TypeError:
+            return chosen.__array_wrap__(result)

@@ -163,7 +163,8 @@ def scalar_of(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     """
     if type(value) is int or (type(value) is float and dtype.kind in "fc"):
         try:
-            return dtype.type(value)
+            with np.errstate(over="ignore"):  # beyond the dtype it is infinite
+                return dtype.type(value)
         except OverflowError:
             raise BlisgemmValueError(f"{name}: expected a number that fits {dtype}; got {value!r:.60}") from None
     array = np.asarray(value)
@@ -174,7 +175,8 @@ def scalar_of(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind in "biu" and array.dtype.kind == "f" and array != np.floor(array):
         raise BlisgemmTypeError(f"{name}: expected an integer for a {dtype} product; got {value!r}")
     try:  # through Python's int, since NumPy's wrap around silently
-        return dtype.type(int(array[()]) if dtype.kind in "iu" else array[()])
+        with np.errstate(over="ignore"):
+            return dtype.type(int(array[()]) if dtype.kind in "iu" else array[()])
     except (TypeError, ValueError, OverflowError):
         raise BlisgemmTypeError(f"{name}: expected a number that fits {dtype}; got {value!r}") from None
 

@@ -623,3 +623,19 @@ def test_out_as_a_tuple_is_understood_where_the_lanes_decline() -> None:
             out = np.empty_like(want)
             assert blisgemm.matmul(a, other, out=(out,)) is out
             assert (out == want).all()
+
+
+class OldWrapper:
+    """An operand whose ``__array_wrap__`` is of the form before NumPy 2, as torch's is."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.ones((3, 4), np.float32)
+
+    def __array_wrap__(self, array: np.ndarray) -> tuple[str, np.ndarray]:
+        return "wrapped", array
+
+
+def test_an_array_wrap_of_the_old_form_is_called() -> None:
+    word, result = blisgemm.matmul(OldWrapper(), np.ones((4, 2), np.float32))
+    assert word == "wrapped"
+    assert (result == 4).all()

@@ -7,6 +7,7 @@ is never skipped, so 0 * NaN is NaN; and what fills a micro-panel up never reach
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -164,3 +165,17 @@ def test_an_empty_product_is_empty_and_its_inputs_are_still_checked(dtype: str, 
         blisgemm.gemm(a, b, beta=1)
     with pytest.raises(ValueError, match="trans_a"):
         blisgemm.gemm(a, b, trans_a="X")
+
+
+def test_factors_beyond_the_dtype_are_infinite_without_a_warning() -> None:
+    a = np.ones((2, 2), np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isposinf(blisgemm.gemm(a, a, alpha=1e300)).all()
+        assert np.isneginf(blisgemm.gemm(a, a, a, beta=np.float64(-1e300))).all()
+
+
+def test_a_plan_says_that_alpha_is_zero() -> None:
+    text = blisgemm.explain(np.ones((3, 4)), np.ones((4, 5)), alpha=0)
+    assert "(3 x 4) * (4 x 5)" in text
+    assert "alpha = 0" in text
