@@ -27,7 +27,7 @@ from typing import Any
 
 from .verbose import say
 
-__all__ = ["DiskCache", "cache_dir", "clear", "entries"]
+__all__ = ["DiskCache", "cache_dir", "clear", "entries", "entries_in"]
 
 _SUFFIX = ".blisgemm"
 _MAX_FILES = 400  # about 100 MB; an entry is 50 to 300 KB
@@ -58,11 +58,21 @@ def cache_dir() -> Path | None:
 
 def entries() -> list[Path]:
     """Return the files of the cache, oldest first; empty if the folder can't be read."""
-    folder = cache_dir()
+    return entries_in(cache_dir(), _SUFFIX)
+
+
+def entries_in(folder: Path | None, suffix: str) -> list[Path]:
+    """Return the files of a folder whose names end so, oldest first; empty if it can't be read."""
+    found = []
     try:
-        return sorted(folder.glob(f"*{_SUFFIX}"), key=lambda p: p.stat().st_mtime) if folder else []
+        for path in folder.glob(f"*{suffix}") if folder else ():
+            try:
+                found.append((path.stat().st_mtime, path))
+            except OSError:  # removed by another process meanwhile
+                continue
     except OSError:
         return []
+    return [path for _, path in sorted(found)]
 
 
 def clear() -> int:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..cache import cache_dir
+from ..cache import cache_dir, entries_in
 from ..verbose import say
 
 __all__ = ["Entry", "clear", "entries", "folder", "key", "load", "save"]
@@ -59,19 +59,7 @@ def folder() -> Path | None:
 
 def entries() -> list[Path]:
     """Return the files of the cache, oldest first; empty if the folder can't be read."""
-    where = folder()
-    if where is None:
-        return []
-    found = []
-    try:
-        for path in where.glob(f"*{_SUFFIX}"):
-            try:
-                found.append((path.stat().st_mtime, path))
-            except OSError:  # removed by another process meanwhile
-                continue
-    except OSError:
-        return []
-    return [path for _, path in sorted(found)]
+    return entries_in(folder(), _SUFFIX)
 
 
 def clear() -> int:

@@ -23,7 +23,6 @@ __all__ = [
     "F32",
     "F64",
     "GLOBAL",
-    "I1",
     "I32",
     "I64",
     "SHARED",
@@ -51,7 +50,7 @@ __all__ = [
     "wait_for_copies",
 ]  # fmt: skip
 
-I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+I8, I32, I64 = (ir.IntType(bits) for bits in (8, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 GLOBAL, SHARED = 1, 3  # NVVM's address spaces
 
