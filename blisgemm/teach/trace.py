@@ -1,0 +1,309 @@
+"""What the loops do, step by step: the very text of ``loops``, run with words that record in place of compute.
+
+Knows: which words of ``loops`` act, and what a recorded step is. Does not know: caches (``cachesim``), pictures, or how
+a plan is chosen. Called by ``cachesim``, ``python -m blisgemm trace`` and whatever draws the loops.
+
+The functions of ``loops`` are made anew from their own code (``relink``) with a packer and microkernels that note which
+part of A, B and C they were given, and with a ``range`` that remembers where each loop is. So a trace cannot differ
+from what runs, and neither ``loops`` nor compiled code knows of it. Nothing is compiled and no matrix is allocated.
+
+Source of the loops' order: ``loops``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..blocking import Blocking, choose_blocking
+from ..errors import BlisgemmTypeError, BlisgemmValueError
+from ..machine.facts import Isa, Machine
+from ..plan import Plan
+from ..ukernel.spec import SHORT_NAMES, KernelSpec
+from .elsewhere import machine_named, plan_on
+from .region import Region
+from .relink import relinked
+
+__all__ = ["EVENT", "KINDS", "MICROKERNEL", "PACK_A", "PACK_B", "Trace", "trace", "trace_plan"]
+
+KINDS = ("pack_a", "pack_b", "microkernel")
+PACK_A, PACK_B, MICROKERNEL = range(3)
+
+# One step. ``ic pc jc ir jr``: where the loops are, in elements, -1 for a loop that is not there; i0:i1, j0:j1, p0:p1:
+# which rows of A and C, columns of B and C, and terms it touches (0:0 for an index that the operand doesn't have).
+EVENT = np.dtype(
+    [(name, np.int32) for name in ("kind", *("ic", "pc", "jc", "ir", "jr"), *("i0", "i1", "j0", "j1", "p0", "p1"))]
+)
+
+# A pretended vector set for tiles of any size: vectors of one element, as many registers as one likes.
+_ANY_TILE = Isa("any", "any", 4, 1 << 30, True, False, True, "memory", (), None)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The steps of one product, in order, and the blocks that they follow.
+
+    Attributes:
+        m, n, k: extents of the product that the loops compute: where ``swapped``, that of the transposes.
+        dtype: element type. path: as a plan's. access: how the kernel reads B, ``packed`` where it is packed.
+        mr, nr, mc, nc, kc: micro-tile and cache blocks, in elements; mt, nb: a team's (``blocking``), else mc, nc.
+        half: whether A is read as it lies while B is packed.
+        swapped: whether C' = B' A' is computed.
+        kernel: the name of the microkernel. machine: whose blocks they are.
+        events: a structured array (``EVENT``), one row a step.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    path: str
+    access: str
+    mr: int
+    nr: int
+    mc: int
+    nc: int
+    kc: int
+    mt: int
+    nb: int
+    half: bool
+    swapped: bool
+    kernel: str
+    machine: str
+    events: npt.NDArray[Any] = field(repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def count(self, kind: int) -> int:
+        """Return how many steps there are of a kind: ``PACK_A``, ``PACK_B`` or ``MICROKERNEL``."""
+        return int((self.events["kind"] == kind).sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain Python values; ``events`` is a list of rows, ``fields`` their columns."""
+        facts = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "events"}
+        rows = self.events.view(np.int32).reshape(len(self), len(EVENT.names or ())).tolist()
+        return {**facts, "kinds": list(KINDS), "fields": list(EVENT.names or ()), "events": rows}
+
+    def to_json(self) -> str:
+        """Return ``to_dict`` as JSON."""
+        return json.dumps(self.to_dict(), separators=(",", ":"))
+
+    def lines(self, first: int = 0, most: int | None = None) -> Iterator[str]:
+        """Yield steps as words, ``most`` of them from ``first`` on."""
+        end = len(self) if most is None else min(len(self), first + most)
+        for number in range(first, end):
+            yield f"{number:>8}  {_words(self.events[number])}"
+
+    def __str__(self) -> str:
+        """The blocks, and the first steps."""
+        shown = 24  # a screen; source: our choice
+        head = f"({self.m} x {self.k}) * ({self.k} x {self.n}), {self.dtype}, {self.path}, blocks for {self.machine}"
+        blocks = f"mr {self.mr}  nr {self.nr}  mc {self.mc}  nc {self.nc}  kc {self.kc}"
+        counts = ", ".join(f"{self.count(kind)} {name}" for kind, name in enumerate(KINDS) if self.count(kind))
+        rest = [f"     ...  {len(self) - shown} more"] * (len(self) > shown)
+        return "\n".join([head, blocks, counts or "no steps", *self.lines(0, shown), *rest])
+
+
+def _words(event: Any) -> str:
+    """Return one event as text: ``microkernel  ic 0 pc 0 jc 0 ir 0 jr 8  C[0:4, 8:16] += A[0:4, 0:8] B[0:8, 8:16]``."""
+    i, j, p = (f"{event[x + '0']}:{event[x + '1']}" for x in "ijp")
+    loops = " ".join(f"{name} {event[name]}" for name in ("ic", "pc", "jc", "ir", "jr") if event[name] >= 0)
+    kind = int(event["kind"])
+    what = (f"A[{i}, {p}]", f"B[{p}, {j}]", f"C[{i}, {j}] += A[{i}, {p}] B[{p}, {j}]")[kind]
+    return f"{KINDS[kind]:<11}  {what:<50}  {loops}"
+
+
+class _Recorder:
+    """The words of ``loops`` that act, each of which notes what it was given."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, ...]] = []
+        self.loops: list[int] = []  # where each loop is that is under way, outermost first
+
+    def range(self, *bounds: int) -> Iterator[int]:
+        """Go through ``range(*bounds)`` and say where it is."""
+        depth = len(self.loops)
+        for index in range(*bounds):
+            self.loops[depth:] = [index]
+            yield index
+        del self.loops[depth:]
+
+    def pack_a(self, kernel: Any, panel: Region, out: Region) -> None:
+        ic, pc, _ = self.loops
+        self.rows.append((PACK_A, ic, pc, -1, -1, -1, panel.row, panel.row_end, 0, 0, panel.column, panel.column_end))
+
+    def pack_b(self, kernel: Any, block: Region, out: Region) -> None:
+        ic, pc, jb = self.loops
+        self.rows.append((PACK_B, ic, pc, jb, -1, -1, 0, 0, block.column, block.column_end, block.row, block.row_end))
+
+    def copy(self, b: Region) -> None:
+        """Note that all of B is copied."""
+        self.rows.append((PACK_B, -1, -1, -1, -1, -1, 0, 0, b.column, b.column_end, b.row, b.row_end))
+
+    def _note(self, at: tuple[int, ...], m_cur: int, n_cur: int, p_cur: int, p0: int, c: Region) -> None:
+        i0, j0 = c.row, c.column
+        self.rows.append((MICROKERNEL, *at, i0, i0 + m_cur, j0, j0 + n_cur, p0, p0 + p_cur))
+
+    def microkernel_of(
+        self, kernel: Any, access: str, m_cur: int, n_cur: int, kc_cur: int, alpha: Any, a: Region, a_pack: Any,
+        ir: int, b: Any, beta: Any, c: Region, conj: int,
+    ) -> None:  # fmt: skip
+        ic, pc, _, _, jr = self.loops
+        self._note((ic, pc, c.column - jr, ir, jr), m_cur, n_cur, kc_cur, a.column, c)
+
+    def microkernel(
+        self, kernel: Any, access: str, m_cur: int, n_cur: int, kc_cur: int, alpha: Any, a: Region, b: Region,
+        beta: Any, c: Region, conj: int,
+    ) -> None:  # fmt: skip
+        self._note((-1, self.loops[2], -1, c.row, c.column), m_cur, n_cur, kc_cur, a.column, c)
+
+    def microkernel_part(
+        self, kernel: Any, m_cur: int, n_cur: int, p_cur: int, alpha: Any, a: Region, b: Region, beta: Any, c: Region,
+        conj: int, sums: Any, last: bool,
+    ) -> None:  # fmt: skip
+        jc, pc = self.loops[:2]
+        self._note((-1, pc, jc, c.row, c.column - jc), m_cur, n_cur, p_cur, a.column, c)
+
+    def sweep(
+        self, kernel: Any, n_cur: int, p_cur: int, alpha: Any, a: Region, b: Region, beta: Any, c: Region, conj: int,
+        sums: Any, last: bool,
+    ) -> None:  # fmt: skip
+        self.microkernel_part(kernel, 1, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last)
+
+    def words(self) -> dict[str, Any]:
+        """Return the names of ``loops`` and what they shall mean."""
+        names = ("range", "pack_a", "pack_b", "microkernel_of", "microkernel", "microkernel_part", "sweep")
+        return {name: getattr(self, name) for name in names}
+
+
+def trace(
+    m: int, n: int, k: int, *, machine: Machine | str | None = None, dtype: Any = "float32",
+    kernel: str | KernelSpec | None = None, blocking: tuple[int, int, int] | None = None, path: str | None = None,
+    mr: int | None = None, nr: int | None = None, half: bool | None = None, threads: int = 1,
+) -> Trace:  # fmt: skip
+    """Run the loops for an m x k by k x n product of C-contiguous arrays, and return what they did.
+
+    Args:
+        m, n, k: extents, at least 0.
+        machine: a Machine, a name of ``machine.known`` or ``"teaching"``; ``None`` is this one.
+        dtype: element type, as NumPy reads it.
+        kernel, path: as ``make_plan`` takes them, for any vector set.
+        blocking: (mc, nc, kc) in elements, in place of the model's.
+        mr, nr: a micro-tile of any size, in place of a kernel of the catalog. With it or ``blocking`` the path is
+            ``packed`` unless ``path`` says otherwise.
+        half: whether A is read as it lies while B is packed, in place of the machine's rule.
+        threads: for how many threads the work is cut. The steps are those of one of them that finds the others busy.
+
+    Raises:
+        BlisgemmTypeError, BlisgemmValueError: an argument is not as above.
+
+    Example:
+        >>> steps = trace(4, 6, 2, mr=2, nr=3, blocking=(4, 6, 2))
+        >>> for line in steps.lines(): print(line)
+               0  pack_b       B[0:2, 0:6]                 ic 0 pc 0 jc 0
+               1  pack_a       A[0:4, 0:2]                 ic 0 pc 0
+               2  microkernel  C[0:2, 0:3] += A[0:2, 0:2] B[0:2, 0:3]  ic 0 pc 0 jc 0 ir 0 jr 0
+               3  microkernel  C[0:2, 3:6] += A[0:2, 0:2] B[0:2, 3:6]  ic 0 pc 0 jc 0 ir 0 jr 3
+               4  microkernel  C[2:4, 0:3] += A[2:4, 0:2] B[0:2, 0:3]  ic 0 pc 0 jc 0 ir 2 jr 0
+               5  microkernel  C[2:4, 3:6] += A[2:4, 0:2] B[0:2, 3:6]  ic 0 pc 0 jc 0 ir 2 jr 3
+    """
+    if (mr is None) != (nr is None):
+        raise BlisgemmValueError(f"mr, nr: expected both or neither; got mr={mr!r}, nr={nr!r}")
+    there = machine_named(machine)
+    on = None if machine is None and mr is None else there
+    tile = _any_tile(dtype, mr, nr) if mr is not None and nr is not None else kernel
+    if mr is not None and kernel is not None:
+        raise BlisgemmValueError(f"kernel: expected None beside mr and nr; got {kernel!r}")
+    if path is None and (blocking is not None or mr is not None or half is not None):
+        path = "packed"
+    plan = plan_on(on, m, n, k, dtype, kernel=tile, blocking=blocking, path=path, threads=threads)
+    if half is not None and plan.path == "packed" and plan.kernel is not None and half != plan.half:
+        chosen = plan.blocking
+        if blocking is None:
+            rows, columns = (n, m) if plan.swapped else (m, n)
+            chosen = choose_blocking(there, plan.kernel, rows, columns, k, plan.threads, half=half)
+        plan = replace(plan, half=half, blocking=chosen)
+    return trace_plan(plan)
+
+
+def trace_plan(plan: Plan) -> Trace:
+    """Run the loops as a plan says, for one item of its batch, and return what they did.
+
+    Raises:
+        BlisgemmTypeError: NumPy computes the product, so that there are no loops to follow.
+    """
+    if plan.path == "numpy":
+        raise BlisgemmTypeError(f"dtype: expected one that has kernels; got {plan.dtype}, which NumPy multiplies")
+    from .. import loops
+
+    kernel, blocking = plan.kernel, plan.blocking
+    m, n, k = (plan.n, plan.m, plan.k) if plan.swapped else (plan.m, plan.n, plan.k)
+    recorder = _Recorder()
+    if kernel is not None and blocking is not None:
+        _follow(relinked(loops, **recorder.words()), recorder, plan, kernel, blocking, m, n, k)
+    rows = np.array(recorder.rows, np.int32).reshape(-1, len(EVENT.names or ()))
+    events = np.ascontiguousarray(rows).view(EVENT).reshape(-1)
+    events.flags.writeable = False
+    packed = plan.path == "packed"
+    blocks = blocking or Blocking(m, n, max(1, k), (), ())
+    return Trace(
+        m, n, k, plan.dtype, plan.path, "packed" if packed else plan.access, kernel.mr if kernel else 1,
+        kernel.nr if kernel else 1, blocks.mc, blocks.nc, min(blocks.kc, max(1, k)), blocks.mt, blocks.nb, plan.half,
+        plan.swapped, kernel.name if kernel else "", plan.machine.name, events,
+    )  # fmt: skip
+
+
+def _follow(
+    words: dict[str, Any], recorder: _Recorder, plan: Plan, kernel: KernelSpec, blocking: Blocking, m: int, n: int,
+    k: int,
+) -> None:  # fmt: skip
+    """Call the loop nest of the plan's path on operands that are extents only."""
+    a, b, c = Region.whole(m, k), Region.whole(k, n), Region.whole(m, n)
+    one, zero = kernel.one, kernel.zero
+    if plan.path == "packed":
+        (a_rows, _), (b_rows, _) = plan.packed_shapes
+        blocks = (blocking.mc, blocking.nc, blocking.kc, blocking.mt)
+        access = "half" if plan.half else "packed"
+        a_pack, b_pack = Region.whole(a_rows, 1), Region.whole(b_rows, 1)
+        words["five_loops"](kernel, access, blocks, one, a, b, zero, c, 0, a_pack, b_pack, np.zeros(2, np.intp))
+    elif plan.path == "direct":
+        if plan.access == "copied":
+            recorder.copy(b)
+        access = "columns" if plan.access == "columns" else "rows"
+        rows_first = plan.rows_first and plan.access != "copied"  # as ``entry.run_copied`` has it
+        words["direct"](kernel, access, blocking.kc, rows_first, one, a, b, zero, c, 0)
+    else:
+        nest = words["stream" if plan.path == "stream" else "sweep_rows"]
+        nest(
+            kernel,
+            blocking.kc,
+            plan.step,
+            one,
+            a,
+            b,
+            zero,
+            c,
+            0,
+            np.zeros((*plan.sums_shape[1:-1], plan.sums_shape[-1])),
+        )
+
+
+def _any_tile(dtype: Any, mr: int, nr: int) -> KernelSpec:
+    """Return a kernel of any tile, for the loops to go by: no code can be made of it."""
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        raise BlisgemmTypeError(f"dtype: expected a NumPy dtype; got {dtype!r}") from None
+    if name not in SHORT_NAMES:
+        raise BlisgemmValueError(f"dtype: expected one of {', '.join(SHORT_NAMES)} beside mr and nr; got {name}")
+    for what, value in (("mr", mr), ("nr", nr)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BlisgemmTypeError(f"{what}: expected an integer >= 1; got {value!r}")
+    vector_bytes = 8 if name in ("float64", "complex128") else 4
+    return KernelSpec(name, name, name, mr, nr, replace(_ANY_TILE, vector_bytes=vector_bytes))

@@ -1,0 +1,129 @@
+"""What a trace says is what the loops do: everything is covered once, in order, and nothing of them is changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blisgemm import BlisgemmTypeError, BlisgemmValueError, loops, make_plan
+from blisgemm.machine import KNOWN
+from blisgemm.teach.elsewhere import plan_on
+from blisgemm.teach.trace import EVENT, MICROKERNEL, PACK_A, PACK_B, Trace, trace
+
+
+def covered(steps: Trace, kind: int, axes: str) -> np.ndarray:
+    """Return how often the steps of a kind touch each place of the given axes."""
+    extents = {"i": steps.m, "j": steps.n, "p": steps.k}
+    times = np.zeros([extents[axis] for axis in axes], int)
+    for event in steps.events[steps.events["kind"] == kind]:
+        times[tuple(slice(event[f"{axis}0"], event[f"{axis}1"]) for axis in axes)] += 1
+    return times
+
+
+def hold_what_loops_promise(steps: Trace) -> None:
+    assert (covered(steps, MICROKERNEL, "ijp") == 1).all(), "each term of each element once"
+    after = np.zeros((steps.m, steps.n), int)
+    for event in steps.events[steps.events["kind"] == MICROKERNEL]:
+        tile = after[event["i0"] : event["i1"], event["j0"] : event["j1"]]
+        assert (tile == event["p0"]).all(), "terms of an element come in order"
+        tile[...] = event["p1"]
+        assert event["i1"] - event["i0"] <= steps.mr
+        assert event["j1"] - event["j0"] <= (steps.nc if steps.path == "sweep" else steps.nr)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_five_loops_of_any_blocking_cover_all_once_in_order_and_pack_as_often_as_they_say(data: st.DataObject) -> None:
+    pick: Any = lambda most, name: data.draw(st.integers(1, most), name)  # noqa: E731
+    m, n, k, mr, nr = pick(20, "m"), pick(20, "n"), pick(12, "k"), pick(5, "mr"), pick(5, "nr")
+    blocking = (pick(4, "mc") * mr, pick(4, "nc") * nr, pick(12, "kc"))
+    half, threads = data.draw(st.booleans(), "half"), pick(3, "threads")
+    steps = trace(m, n, k, mr=mr, nr=nr, blocking=blocking, half=half, threads=threads)
+    hold_what_loops_promise(steps)
+    assert (covered(steps, PACK_A, "ip") == (0 if half else 1)).all()
+    assert (covered(steps, PACK_B, "pj") == -(-steps.m // steps.mc)).all(), "B once for each panel of A"
+    packed: set[tuple[int, ...]] = set()
+    for event in steps.events:  # nothing is read before it is packed, and then from where the loops are
+        ic, pc = int(event["ic"]), int(event["pc"])
+        assert pc == event["p0"]
+        if event["kind"] == PACK_A:
+            packed |= {(0, ic, pc, i) for i in range(event["i0"], event["i1"])}
+        elif event["kind"] == PACK_B:
+            packed |= {(1, ic, pc, j) for j in range(event["j0"], event["j1"])}
+        else:
+            assert half or all((0, ic, pc, i) in packed for i in range(event["i0"], event["i1"]))
+            assert all((1, ic, pc, j) in packed for j in range(event["j0"], event["j1"]))
+            assert event["j0"] == event["jc"] + event["jr"]
+            if threads == 1:
+                assert event["i0"] == event["ic"] + event["ir"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "path", "machine"),
+    [
+        ((5, 5, 5), "direct", "haswell"),
+        ((37, 29, 700), "direct", "skylake-x"),
+        ((200, 4, 100), "direct", "haswell"),
+        ((300, 1, 30), "direct", "zen4"),
+        ((8, 300, 600), "stream", "haswell"),
+        ((2, 500, 520), "sweep", "skylake-x"),
+        ((70, 65, 530), "packed", "apple-m1"),
+        ((70, 65, 530), "packed", "skylake-x"),
+    ],
+)
+def test_the_other_paths_cover_all_once_in_order(shape: tuple[int, int, int], path: str, machine: str) -> None:
+    steps = trace(*shape, machine=machine, path=path)
+    assert steps.path == path
+    hold_what_loops_promise(steps)
+
+
+def test_nothing_to_do_is_no_steps() -> None:
+    assert len(trace(0, 3, 3)) == len(trace(3, 3, 0)) == 0
+    assert str(trace(0, 3, 3)).endswith("no steps")
+
+
+def test_a_trace_leaves_the_loops_as_they_are() -> None:
+    before = dict(vars(loops))
+    trace(20, 20, 20, mr=2, nr=3)
+    assert dict(vars(loops)) == before
+    assert "range" not in vars(loops)
+
+
+@pytest.mark.parametrize("shape", [(5, 5, 5), (3, 700, 700), (200, 3, 200), (1, 90, 90), (90, 1, 90), (300, 300, 300)])
+def test_the_plan_of_a_machine_with_our_facts_is_our_plan(shape: tuple[int, int, int]) -> None:
+    own = make_plan(*shape, threads=1)
+    there = plan_on(own.machine, *shape, threads=1)
+    assert str(there) == str(own) and there == own
+
+
+def test_the_plan_of_another_machine_is_by_its_own_vectors_and_caches() -> None:
+    for name in ("haswell", "skylake-x", "apple-m1"):
+        plan = plan_on(name, 1000, 1000, 1000, threads=1)
+        assert plan.machine == KNOWN[name] and plan.kernel is not None and plan.kernel.isa == KNOWN[name].isa
+        assert plan.half == (name == "skylake-x")
+    assert make_plan(1000, 1000, 1000, threads=1).machine.name == plan_on(None, 9, 9, 9).machine.name
+
+
+def test_json_tells_all() -> None:
+    steps = trace(9, 8, 7, mr=2, nr=3, blocking=(4, 6, 5))
+    told = json.loads(steps.to_json())
+    assert tuple(told["fields"]) == EVENT.names and told["mr"] == 2 and told["kc"] == 5
+    assert [tuple(row) for row in told["events"]] == [tuple(event) for event in steps.events.tolist()]
+
+
+def test_what_cannot_be_traced_is_said() -> None:
+    with pytest.raises(BlisgemmValueError, match=r"machine: expected one of .*haswell.*teaching.*got 'hal'"):
+        trace(2, 2, 2, machine="hal")
+    with pytest.raises(BlisgemmValueError, match="mr, nr: expected both or neither"):
+        trace(2, 2, 2, mr=2)
+    with pytest.raises(BlisgemmValueError, match=r"blocking: expected .*mr = 2"):
+        trace(2, 2, 2, mr=2, nr=2, blocking=(3, 4, 4))
+    with pytest.raises(BlisgemmTypeError, match=r"dtype: expected one that has kernels; got int64"):
+        trace(2, 2, 2, dtype="int64")
+    with pytest.raises(BlisgemmValueError, match=r"dtype: expected one of .* beside mr and nr; got int64"):
+        trace(2, 2, 2, dtype="int64", mr=2, nr=2)
