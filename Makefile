@@ -17,7 +17,7 @@ INSTALL_package := --group package
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # one pip at a time in one environment
-.PHONY: help demo test test-cuda lint types bench test-emulated wheel clean distclean
+.PHONY: help demo test test-cuda lint types bench ladder test-emulated wheel clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -43,6 +43,9 @@ bench: $(VENV)/.installed-bench ## against NumPy, MKL and others; results in ben
 	mkdir -p bench/out
 	$(RUN) -m blisgemm bench --shapes square,skinny,small,matvec --seconds 0.5 \
 		--json bench/out/bench.json --csv bench/out/bench.csv --plot bench/out/bench.png $(BENCH_ARGS)
+
+ladder: $(VENV)/.installed-bench ## nine rungs from three plain loops to the library, timed into README.md and docs/ladder.svg
+	$(RUN) -m blisgemm ladder --write-readme --plot docs/ladder.svg $(LADDER_ARGS)
 
 test-emulated: $(VENV)/.installed-core ## the checks on emulated processors (AVX2, SSE2, NEON)
 	PYTHON=$(abspath $(RUN)) tests/emulated/run.sh $(CPUS)
