@@ -24,7 +24,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("bench.rungs_picture",),
     ("bench.tables", "bench.trial", "bench.rungs"),
     ("bench.results", "bench.blocks"),
-    ("bench.parts",),
+    ("bench.parts", "bench.rates"),
     ("bench.peak", "bench.operands", "bench.peers.__init__"),
     ("bench.peers.numpy_matmul", "bench.peers.torch_mm", "bench.peers.mkl_cblas", "bench.peers.openblas_cblas"),
     ("bench.peers.cblas", "bench.peers.cython_blis"),
