@@ -48,8 +48,10 @@ def tiles(a, b, c):
 def borders(mr, nr, a, b, c):
     """Compute the rows and columns that whole mr x nr tiles leave over, as rung 2 does."""
     m_tiles, n_tiles = c.shape[0] // mr * mr, c.shape[1] // nr * nr
-    r2_loop_order.multiply(a[m_tiles:], b, c[m_tiles:])
-    r2_loop_order.multiply(a[:m_tiles], b[:, n_tiles:], c[:m_tiles, n_tiles:])
+    if m_tiles < c.shape[0]:
+        r2_loop_order.multiply(a[m_tiles:], b, c[m_tiles:])
+    if n_tiles < c.shape[1]:
+        r2_loop_order.multiply(a[:m_tiles], b[:, n_tiles:], c[:m_tiles, n_tiles:])
 
 
 def multiply(a, b, c):

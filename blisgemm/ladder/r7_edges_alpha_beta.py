@@ -5,7 +5,8 @@ Question: real extents are no multiples of mr and nr; what do the borders cost t
 Idea: no special case at all. Packing fills the last micro-panels up with zeros, the microkernel computes whole tiles
 as ever, and stores only the m_cur x n_cur elements of C that exist. alpha and beta belong to the store, too: it is
 c := alpha · sums + beta · c, where beta is 1 from the second kc block on, and beta = 0 doesn't read c, which may hold
-NaN. The packers are the library's: they pad, and copy by vectors.
+NaN. The packers are the library's: they pad, and copy by vectors. (alpha = 0, where A and B must not be read, is the
+library's plan's matter.)
 
 Look at: n = 511 against 512 here and on rung 6. From here on the bits are those of ``blisgemm.gemm``, for all extents.
 
