@@ -32,6 +32,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("bench.__init__",),
     ("teach.*",),
     ("ladder.*",),
+    ("testing.*",),
     ("cuda.*",),
     ("__init__",),
     ("api",),
@@ -261,7 +262,11 @@ def test_only_the_compiled_layers_import_the_compiler_at_the_top() -> None:
 def test_standard_library_numpy_numba_and_llvmlite_are_all_that_the_core_needs() -> None:
     # threadpoolctl is asked only if the program has imported it; the CLI's extras are the CLI's; Python 3.10
     # has tomli in place of tomllib
-    optional = {"parallel": {"threadpoolctl"}, "tuning.file": {"tomllib", "tomli"}}
+    optional = {
+        "parallel": {"threadpoolctl"},
+        "tuning.file": {"tomllib", "tomli"},
+        "testing.strategies": {"hypothesis"},
+    }
     for module, path in modules().items():
         if module.split(".")[0] in ("cli", "bench", "teach", "cuda"):
             continue
