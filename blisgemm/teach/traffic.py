@@ -1,321 +1,250 @@
-"""Expected traffic: how many bytes of each operand pass between the levels of memory when a plan runs.
+"""What the textbook expects to move between levels, from the loops' extents alone, to hold beside what is counted.
 
-Knows: in which order each path touches its operands. Does not know: how a plan is chosen (``plan``), how fast a level
-is (``rates``), sets, ways and prefetchers (``cachesim`` counts those). Pure. Called by ``explain`` and ``roofline``.
+Knows: when reuse is caught by a cache, and which loop turns over which operand. Does not know: sets, ways or single
+accesses (``cachesim`` counts those). Called by ``python -m blisgemm trace --cache`` and whatever explains a plan.
 
-The model. A path touches each operand in passes. Between two passes over a datum other data are touched: so many bytes
-are its *distance*. The datum is found in the nearest cache that holds as many bytes as the distance, as in a cache that
-always drops what was used longest ago. Lines are used whole. A write first fetches its line and later sends it back,
-so beyond L1 it counts twice. Operands start in memory (cold); packed buffers are those of the call before (warm).
-beta = 0. Edges are not padded. Other cores are idle: all of a shared cache serves the threads of the product.
+At the registers it is counting. A loop over single elements reads two elements for each of the m n k terms; tiles of
+bm x bn read m n k (1/bn + 1/bm). At a cache it is one rule, used from the innermost loop outwards:
 
-Source: reuse distance: Mattson, Gecsei, Slutz and Traiger, IBM Systems Journal 9(2), 1970; the distances of the packed
-path are those of Goto and van de Geijn, TOMS 34(3), 2008.
+    if all that one turn of a loop touches fits in the cache, what the next turn touches again is still there, and the
+    whole loop fetches each line once; if not, every turn fetches anew what it needs.
+
+A line of C that is fetched is written back later, a packed one once for every time that it was packed and dropped.
+
+Source: Goto and van de Geijn, TOMS 34(3), 2008, section 4 (which block stays where); Lam, Rothberg and Wolf, ASPLOS IV,
+1991 (reuse in tiled loops, and why sets and ways spoil such predictions).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
 
 from ..errors import BlisgemmValueError
-from ..machine.facts import Machine
-from ..plan import Plan
-from ..ukernel.spec import KernelSpec
+from ..machine.facts import Cache, Machine
+from .cachesim import Counts, levels_of
+from .streams import A_PACK, B_PACK, OPERANDS, A, B, C
+from .trace import Trace
 
-__all__ = ["LevelTraffic", "Stream", "Traffic", "Use", "flops_of", "level_bytes", "traffic_of"]
+__all__ = ["WHY_THEY_DIFFER", "Traffic", "compare", "predicted_loop_order", "predicted_traffic", "tile_reads"]
 
-_ANYWHERE = math.inf  # the distance of a first touch
+WHY_THEY_DIFFER = (
+    "The rule takes a cache as one heap that holds whatever fits. Counted are sets and ways: rows that lie a power of "
+    "two apart meet in few sets and push each other out though there is room elsewhere (counted above predicted). A "
+    "block that is a little too large loses only a part of its lines where the rule gives up all of them (counted "
+    "below). Blocks begin and end within lines, edges are padded to whole tiles, and what was used last is still there "
+    "when the next block begins."
+)
+
+Lines = dict[int, float]
 
 
-@dataclass(frozen=True)
-class Use:
-    """Accesses that have one reuse distance.
+def tile_reads(m: int, n: int, k: int, bm: int = 1, bn: int = 1) -> float:
+    """Return how many elements of A and B an m x k by k x n product reads with tiles of bm x bn of C in registers.
 
-    Attributes:
-        bytes: so many are accessed in all.
-        near: bytes that this core touches since the use before; ``inf``: never by this core.
-        far: bytes that all cores touch since then; ``inf``: a first touch, served by memory.
+    Example:
+        >>> tile_reads(512, 512, 512) == 2 * 512**3
+        True
+        >>> tile_reads(512, 512, 512, 8, 32) / 512**3
+        0.15625
     """
-
-    bytes: int
-    near: float
-    far: float
-
-
-@dataclass(frozen=True)
-class Stream:
-    """What one step of the loops does with one operand.
-
-    ``kind``: ``read``, ``write`` (without reading) or ``update`` (read and written back).
-    """
-
-    operand: str
-    what: str
-    kind: str
-    uses: tuple[Use, ...]
-
-    @property
-    def register_bytes(self) -> int:
-        """Bytes between L1 and the registers."""
-        return (2 if self.kind == "update" else 1) * sum(use.bytes for use in self.uses)
-
-    def bytes_beyond(self, capacity: int, shared: bool) -> int:
-        """Return the bytes that a cache of this capacity exchanges with the level behind it."""
-        missed = sum(use.bytes for use in self.uses if (use.far if shared else use.near) > capacity)
-        return missed if self.kind == "read" else 2 * missed
-
-
-@dataclass(frozen=True)
-class LevelTraffic:
-    """What one level sends towards the registers and gets back: by operand, and in all. Units: bytes."""
-
-    level: str
-    operands: tuple[tuple[str, int], ...]
-
-    @property
-    def bytes(self) -> int:
-        """All operands together."""
-        return sum(count for _, count in self.operands)
+    return m * n * k * (1 / bn + 1 / bm)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """The traffic of one product, nearest level first, and the work that it is for."""
+    """Expected accesses and lines. Rows of the arrays are levels, nearest first; columns are ``OPERANDS``.
 
-    flops: int
-    levels: tuple[LevelTraffic, ...]
-    streams: tuple[Stream, ...]
-
-    def bytes_of(self, level: str) -> int:
-        """Return the bytes that ``level`` exchanges with what is nearer to the registers."""
-        return next((each.bytes for each in self.levels if each.level == level), 0)
-
-    def intensity(self, level: str) -> float:
-        """Return the arithmetic intensity at a level: flops per byte; ``inf`` where nothing passes."""
-        count = self.bytes_of(level)
-        return self.flops / count if count else math.inf
-
-
-def flops_of(m: int, n: int, k: int, dtype: str) -> int:
-    """Return the floating-point operations of a product: 2 a term, 8 for complex.
-
-    Example:
-        >>> flops_of(2, 3, 4, "float64"), flops_of(2, 3, 4, "complex64")
-        (48, 192)
+    Attributes:
+        elements: reads and writes of elements between registers and L1, as the formulas have it.
+        fetched, written_back: lines into a level from the next, and back.
     """
-    return m * n * k * (8 if dtype.startswith("complex") else 2)
+
+    levels: tuple[Cache, ...]
+    itemsize: int
+    elements: float
+    fetched: np.ndarray[Any, np.dtype[np.float64]]
+    written_back: np.ndarray[Any, np.dtype[np.float64]]
+
+    @property
+    def element_bytes(self) -> float:
+        """Bytes between the registers and L1, element by element."""
+        return self.elements * self.itemsize
+
+    @property
+    def traffic_bytes(self) -> tuple[float, ...]:
+        """Bytes between each level and the next one out, in both directions."""
+        lines = (self.fetched + self.written_back).sum(axis=1)
+        return tuple(float(x) for x in lines * self.levels[0].line_bytes)
 
 
-def level_bytes(machine: Machine) -> tuple[tuple[str, int, bool], ...]:
-    """Return each cache as (name, its bytes, whether cores share it).
+@dataclass(frozen=True)
+class _Loop:
+    """One loop over ``i``, ``j`` or ``p``; ``packs``: (source, packed) that begins every turn of it."""
 
-    Example:
-        >>> from blisgemm.machine import KNOWN
-        >>> level_bytes(KNOWN["haswell"])
-        (('L1', 32768, False), ('L2', 262144, False), ('L3', 8388608, True))
+    over: str
+    step: int
+    packs: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """Loops, outermost first, what their body touches, and how that lies.
+
+    Attributes:
+        body: operands that the innermost body touches. spans: extents by index.
+        rows: for each operand its two indices, that of contiguous elements last, and the extents of its buffer (0: the
+            matrix itself) in which both are counted; a packed operand is contiguous as a whole.
     """
-    return tuple((f"L{cache.level}", cache.size_bytes, cache.cores > 1) for cache in machine.caches)
+
+    loops: tuple[_Loop, ...]
+    body: tuple[int, ...]
+    spans: dict[str, int]
+    rows: dict[int, tuple[str, str, int, int]]
+    per_line: float
+
+    def lines(self, operand: int, spans: dict[str, float]) -> float:
+        """Return how many lines of an operand lie within spans of i, j and p."""
+        first, second, most_first, most_second = self.rows[operand]
+        x, y = spans[first], spans[second]
+        if most_first:
+            return min(x, most_first) * min(y, most_second) / self.per_line
+        if y >= self.spans[second]:
+            return x * y / self.per_line
+        return x * max(1.0, y / self.per_line)
+
+    def touched(self, depth: int) -> tuple[int, ...]:
+        """Return the operands that the body of loop ``depth`` touches."""
+        packed = [x for loop in self.loops[depth:] for pair in loop.packs for x in pair]
+        return tuple(dict.fromkeys([*self.body, *packed]))
+
+    def moved(self, capacity: int, depth: int = 0, spans: dict[str, float] | None = None) -> tuple[Lines, Lines]:
+        """Return lines fetched and lines written back by the loops from ``depth`` on, for a cache of so many lines."""
+        around: dict[str, float] = dict(self.spans) if spans is None else spans
+        if depth == len(self.loops):
+            fetched = {x: self.lines(x, around) for x in self.body}
+            return fetched, {C: fetched[C]}
+        loop = self.loops[depth]
+        inner = {**around, loop.over: min(loop.step, around[loop.over])}
+        fetched, back = self.moved(capacity, depth + 1, inner)
+        for source, packed in loop.packs:
+            block, copy = self.lines(source, inner), self.lines(packed, inner)
+            still_there = copy if block + copy <= capacity else 0.0
+            fetched[source] = fetched.get(source, 0.0) + block
+            fetched[packed] = copy + max(0.0, fetched.get(packed, 0.0) - still_there)
+            back[packed] = copy
+        fits = sum(self.lines(x, inner) for x in self.touched(depth)) <= capacity
+        turns = around[loop.over] / inner[loop.over] if inner[loop.over] else 0.0
+        for lines in (fetched, back):
+            for x in lines:
+                lines[x] = self.lines(x, around) if fits else turns * lines[x]
+        return fetched, back
 
 
-def traffic_of(plan: Plan) -> Traffic:
-    """Return the expected traffic of a plan on its machine.
-
-    Where the plan is ``swapped``, A and B are those of the product that is computed, op(B)' times op(A)'.
-
-    Raises:
-        BlisgemmValueError: NumPy would compute the product, so its loops are not known.
-
-    Example:
-        >>> from blisgemm.teach.elsewhere import plan_on
-        >>> traffic = traffic_of(plan_on("haswell", 960, 960, 960, threads=1))
-        >>> [each.level for each in traffic.levels]
-        ['L1', 'L2', 'L3', 'memory']
-        >>> traffic.bytes_of("memory") >= 3 * 960 * 960 * 4
-        True
-    """
-    if plan.path == "numpy":
-        raise BlisgemmValueError(f"plan: expected one that the library's loops run; got path {plan.path!r}")
-    if plan.kernel is None or plan.blocking is None:  # nothing is multiplied; ``scale`` writes C once
-        c_bytes = plan.m * plan.n * plan.batch * _ITEM[plan.dtype]
-        written = Stream("C", "written", "write", (Use(c_bytes, _ANYWHERE, _ANYWHERE),))
-        return _counted(plan, 0, (written,) if c_bytes else ())
-    streams = {"packed": _packed, "direct": _direct, "sweep": _sweep, "stream": _stream}[plan.path](plan, plan.kernel)
-    streams = tuple(Stream(s.operand, s.what, s.kind, _kept(s.uses, plan.batch)) for s in streams)
-    return _counted(plan, flops_of(plan.m, plan.n, plan.k, plan.dtype) * plan.batch, streams)
-
-
-_ITEM = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
-
-
-def _kept(uses: Iterable[Use], times: int) -> tuple[Use, ...]:
-    return tuple(Use(use.bytes * times, use.near, use.far) for use in uses if use.bytes > 0)
-
-
-def _counted(plan: Plan, flops: int, streams: tuple[Stream, ...]) -> Traffic:
-    """Sum the streams at every level."""
-    caches = level_bytes(plan.machine)
-    behind = [*(name for name, _, _ in caches[1:]), "memory"]
-    names = tuple(dict.fromkeys(stream.operand for stream in streams))
-
-    def by_operand(count: list[int]) -> tuple[tuple[str, int], ...]:
-        pairs = zip(streams, count, strict=True)
-        total = dict.fromkeys(names, 0)
-        for stream, moved in pairs:
-            total[stream.operand] += moved
-        return tuple(total.items())
-
-    levels = [LevelTraffic("L1", by_operand([stream.register_bytes for stream in streams]))]
-    for (_, capacity, shared), level in zip(caches, behind, strict=True):
-        levels.append(LevelTraffic(level, by_operand([s.bytes_beyond(capacity, shared) for s in streams])))
-    return Traffic(flops, tuple(levels), streams)
-
-
-def _extents(plan: Plan) -> tuple[int, int, int]:
-    return (plan.n, plan.m, plan.k) if plan.swapped else (plan.m, plan.n, plan.k)
-
-
-def _ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-def _result(c_bytes: int, blocks: int, near: float, far: float) -> tuple[Stream, ...]:
-    """Return C's streams: written after the first kc block, updated after each later one."""
-    first = Stream("C", "written after the first kc block", "write", (Use(c_bytes, _ANYWHERE, _ANYWHERE),))
-    later = Stream("C", "updated after each later kc block", "update", (Use(c_bytes * (blocks - 1), near, far),))
-    return (first, later) if blocks > 1 else (first,)
-
-
-def _packed(plan: Plan, kernel: KernelSpec) -> tuple[Stream, ...]:
-    """Return the streams of ``loops.five_loops``."""
-    assert plan.blocking is not None
-    (m, n, k), blk, size, team = _extents(plan), plan.blocking, kernel.itemsize, plan.ic_ways
-    kc, mc, nc, mt = min(blk.kc, k), min(blk.mc, m), min(blk.nc, n), min(blk.mt, m)
-    nb = min(blk.nb, n) if team > 1 else nc
-    panels, blocks, steps = _ceil_div(m, blk.mc), _ceil_div(n, blk.nc), _ceil_div(k, kc)
-    rows, columns = _ceil_div(m, kernel.mr), _ceil_div(n, kernel.nr)
-    tile_rows = sum(_ceil_div(min(blk.mc, m - ic), blk.mt) for ic in range(0, m, blk.mc))
-    a_bytes, b_bytes, c_bytes = m * k * size, k * n * size, m * n * size
-    a_panel, b_block, b_together = mc * kc * size, kc * nc * size, kc * nb * size
-    a_source = 0 if plan.half else a_panel  # what packing reads beside what it writes
-
-    tile = (kernel.mr * kc + kc * kernel.nr + kernel.mr * kernel.nr) * size  # between two micro-tiles of a row of them
-    strip = b_block + (kernel.mr * kc + kernel.mr * nc) * size  # between two micro-panels of A
-    near_block = a_panel + 2 * b_block + mt * nc * size  # between two blocks of B
-    far_block = a_panel + 2 * b_block * team + mc * nc * size
-    step = a_source + a_panel + kc * n * size + b_together + mc * n * size  # between two kc blocks
-    panel = (mc * k + k * n + mc * n) * size + b_together  # between two panels of A
-    alone = team == 1
-    packed_b = 2 * b_together + kernel.mr * kc * size
-
-    a_name = "A" if plan.half else "packed A"
-    a_first = (
-        [Use(a_bytes, _ANYWHERE, _ANYWHERE), Use(a_bytes * (blocks - 1), near_block, far_block)]
-        if plan.half
-        else [Use(a_bytes * blocks, near_block, far_block)]
-    )
-    packing_a = (
-        Stream("A", "read by packing", "read", (Use(a_bytes, _ANYWHERE, _ANYWHERE),)),
-        Stream("packed A", "written by packing", "write", (Use(a_bytes, step, step),)),
-    )
-    return (
-        *(() if plan.half else packing_a),
-        Stream("B", "read by packing", "read", (
-            Use(b_bytes, _ANYWHERE, _ANYWHERE), Use(b_bytes * (panels - 1), panel if alone else _ANYWHERE, panel),
-        )),
-        Stream("packed B", "written by packing", "write", (
-            Use(b_bytes * panels, packed_b if alone else _ANYWHERE, packed_b + (0 if alone else step - b_together)),
-        )),
-        Stream(a_name, "read by the microkernel", "read", (
-            *a_first, Use(a_bytes * (columns - blocks), tile, tile * team),
-        )),
-        Stream("packed B", "read by the microkernel", "read", (
-            Use(b_bytes * tile_rows, packed_b if alone else _ANYWHERE, packed_b + (0 if alone else a_panel)),
-            Use(b_bytes * (rows - tile_rows), strip, strip * team),
-        )),
-        *_result(c_bytes, steps, step, step),
-    )  # fmt: skip
-
-
-def _direct(plan: Plan, kernel: KernelSpec) -> tuple[Stream, ...]:
-    """Return the streams of ``loops.direct``: each thread has a part of C, all of its rows of A and columns of B."""
-    assert plan.blocking is not None
-    (m, n, k), size = _extents(plan), kernel.itemsize
-    ic, jr, kc = plan.ic_ways, plan.jr_ways, min(plan.blocking.kc, k)
-    own_m, own_n, team = _ceil_div(m, ic), _ceil_div(n, jr), ic * jr
-    rows, columns, steps = _ceil_div(m, kernel.mr), _ceil_div(n, kernel.nr), _ceil_div(k, kc)
-    a_bytes, b_bytes, c_bytes = m * k * size, k * n * size, m * n * size
-    everything = a_bytes + b_bytes + c_bytes
-    mr, nr = min(kernel.mr, m), min(kernel.nr, n)
-    tile = (mr * k + k * nr + mr * nr) * size
-    part = (mr * kc + kc * nr + mr * nr) * size
-    if plan.rows_first:
-        a_near, b_near = tile, (k * own_n + mr * k + mr * own_n) * size
-    else:
-        a_near, b_near = (own_m * k + k * nr + own_m * nr) * size, tile
-    copied = plan.access == "copied"
-    copying = (
-        Stream("B", "read by copying", "read", (Use(b_bytes, _ANYWHERE, _ANYWHERE),)),
-        Stream("copy of B", "written by copying", "write", (Use(b_bytes, 2 * b_bytes, 2 * b_bytes),)),
-    )
-    b_first = 2.0 * b_bytes if copied else _ANYWHERE
-    return (
-        *(copying if copied else ()),
-        Stream("A", "read by the microkernel", "read", (
-            Use(a_bytes, _ANYWHERE, _ANYWHERE), Use(a_bytes * (jr - 1), _ANYWHERE, everything),
-            Use(a_bytes * (columns - jr), a_near, a_near * team),
-        )),
-        Stream("copy of B" if copied else "B", "read by the microkernel", "read", (
-            Use(b_bytes, b_first, b_first), Use(b_bytes * (ic - 1), _ANYWHERE, everything),
-            Use(b_bytes * (rows - ic), b_near, b_near * team),
-        )),
-        *_result(c_bytes, steps, part, part * team),
-    )  # fmt: skip
-
-
-def _waiting(plan: Plan, kernel: KernelSpec, sums_bytes: int, row: int, rows: int) -> tuple[Stream, ...]:
-    """Return the streams of the two paths where B passes by and sums wait in a buffer.
+def predicted_traffic(steps: Trace, machine: Machine | str | Sequence[Cache] | None = None) -> Traffic:
+    """Return what the loops of a trace are expected to move between the levels of a machine.
 
     Args:
-        sums_bytes: of all columns. row, rows: rows of C that meet B at once, and how many times it is met.
+        steps: of the packed or the direct path; its steps are not looked at, only its blocks.
+        machine: as ``simulate`` takes it.
+
+    Raises:
+        BlisgemmValueError: it is of another path.
     """
-    assert plan.blocking is not None
-    (m, n, k), size, team = _extents(plan), kernel.itemsize, plan.jr_ways
-    kc, nc, step = min(plan.blocking.kc, k), min(plan.blocking.nc, n), plan.step
-    width = nc if plan.path == "sweep" else min(kernel.nr, n)  # columns between two rows that meet the same B
-    a_bytes, b_bytes, c_bytes = m * k * size, k * n * size, m * n * size
-    passes, blocks = _ceil_div(n, nc), _ceil_div(k, kc)
-    steps = sum(_ceil_div(min(kc, k - pc), step) for pc in range(0, k, kc))
-    sums = sums_bytes * nc // n  # of the columns that pass at once
-    b_near = (step * width + row * step) * size + sums_bytes * width // n
-    all_sums = sums + (step * nc + m * step) * size
-    a_reads = passes if plan.path == "sweep" else _ceil_div(n, kernel.nr)
-    a_near, a_step = (m * k + k * nc) * size + sums, (m * step + step * width) * size + sums * width // nc
-    block = sums + (kc * nc + m * kc + m * nc) * size
-    return (
-        Stream("B", "read once for each row of tiles", "read", (
-            Use(b_bytes, _ANYWHERE, _ANYWHERE), Use(b_bytes * (rows - 1), b_near, b_near * team),
-        )),
-        Stream("A", "read with each part of B", "read", (
-            Use(a_bytes, _ANYWHERE, _ANYWHERE), Use(a_bytes * (passes - 1), a_near, a_near * team),
-            Use(a_bytes * (a_reads - passes), a_step, a_step * team),
-        )),
-        Stream("sums", "set to zero", "write", (Use(sums_bytes * blocks, block, block * team),)),
-        Stream("sums", "updated in each step", "update", (Use(sums_bytes * steps, all_sums, all_sums * team),)),
-        *_result(c_bytes, blocks, block, block * team),
-    )  # fmt: skip
+    if steps.path not in ("packed", "direct"):
+        raise BlisgemmValueError(f"steps: expected a trace of the packed or direct path; got {steps.path}")
+    m, n, k, mr, nr, kc = steps.m, steps.n, steps.k, steps.mr, steps.nr, steps.kc
+    blocks = -(-k // kc)
+    elements = tile_reads(m, n, k, min(mr, m), min(nr, n)) + m * n * (2 * blocks - 1)
+    rows = {A: ("i", "p", 0, 0), B: ("p", "j", 0, 0), C: ("i", "j", 0, 0)}
+    if steps.swapped:
+        rows = {x: (second, first, 0, 0) for x, (first, second, _, _) in rows.items()}
+    if steps.path == "packed":
+        rows |= {A_PACK: ("i", "p", steps.mc, kc), B_PACK: ("p", "j", kc, steps.nb)}
+        from_a = () if steps.half else ((A, A_PACK),)
+        loops: tuple[_Loop, ...] = (
+            _Loop("i", steps.mc), _Loop("p", kc, from_a), _Loop("j", steps.nb, ((B, B_PACK),)), _Loop("j", steps.nc),
+            _Loop("i", steps.mt), _Loop("i", mr), _Loop("j", nr),
+        )  # fmt: skip
+        body: tuple[int, ...] = (A if steps.half else A_PACK, B_PACK, C)
+        elements += 2 * n * k * -(-m // steps.mc) + (0 if steps.half else 2 * m * k)
+    else:
+        outer = {int(x) for x in steps.events["ir"][:2]}
+        tiles = (_Loop("i", mr), _Loop("j", nr)) if len(outer) == 1 else (_Loop("j", nr), _Loop("i", mr))
+        loops, body = (*tiles, _Loop("p", kc)), (A, B, C)
+        if steps.access == "copied":
+            rows[B_PACK] = ("p", "j", k, n)
+            loops, body = (_Loop("i", m, ((B, B_PACK),)), *loops), (A, B_PACK, C)
+            elements += 2 * n * k
+    itemsize = int(np.dtype(steps.dtype).itemsize)
+    return _predicted(loops, body, {"i": m, "j": n, "p": k}, rows, itemsize, elements, levels_of(machine))
 
 
-def _sweep(plan: Plan, kernel: KernelSpec) -> tuple[Stream, ...]:
-    """Return the streams of ``loops.sweep_rows``: every row meets ``step`` rows of B on its own."""
-    m, n, _ = _extents(plan)
-    return _waiting(plan, kernel, m * n * kernel.chains * kernel.real_bits // 8, 1, m)
+def predicted_loop_order(
+    order: str, m: int, n: int, k: int, machine: Machine | str | Sequence[Cache] | None = None, *, itemsize: int = 4
+) -> Traffic:
+    """Return what three plain loops in an order are expected to move (``streams.loop_order_stream``).
+
+    Example:
+        >>> predicted_loop_order("ijk", 500, 500, 500, "haswell").elements == 4 * 500**3
+        True
+    """
+    indices = order.replace("k", "p")
+    if sorted(indices) != ["i", "j", "p"]:
+        raise BlisgemmValueError(f"order: expected a permutation of 'ijk'; got {order!r}")
+    rows = {A: ("i", "p", 0, 0), B: ("p", "j", 0, 0), C: ("i", "j", 0, 0)}
+    loops = tuple(_Loop(x, 1) for x in indices)
+    spans = {"i": m, "j": n, "p": k}
+    elements = tile_reads(m, n, k) + 2 * m * n * k
+    return _predicted(loops, (A, B, C), spans, rows, itemsize, elements, levels_of(machine))
 
 
-def _stream(plan: Plan, kernel: KernelSpec) -> tuple[Stream, ...]:
-    """Return the streams of ``loops.stream``: micro-tiles of ``step`` terms, side by side."""
-    m, n, _ = _extents(plan)
-    tiles = _ceil_div(m, kernel.mr)
-    sums_bytes = tiles * _ceil_div(n, kernel.nr) * kernel.sums * kernel.real_bits // 8
-    return _waiting(plan, kernel, sums_bytes, min(kernel.mr, m), tiles)
+def _predicted(
+    loops: tuple[_Loop, ...], body: tuple[int, ...], spans: dict[str, int], rows: dict[int, tuple[str, str, int, int]],
+    itemsize: int, elements: float, levels: tuple[Cache, ...],
+) -> Traffic:  # fmt: skip
+    fetched, back = (np.zeros((len(levels), len(OPERANDS))) for _ in range(2))
+    nest = _Nest(loops, body, spans, rows, levels[0].line_bytes / itemsize)
+    for row, level in enumerate(levels if min(spans.values()) else ()):
+        for figures, lines in zip((fetched, back), nest.moved(level.sets * level.ways), strict=True):
+            for operand, count in lines.items():
+                figures[row, operand] = count
+    return Traffic(levels, itemsize, elements, fetched, back)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a comparison: bytes between two places, as predicted and as counted."""
+
+    between: str
+    predicted: float
+    counted: int
+
+    @property
+    def ratio(self) -> float:
+        """Counted by predicted."""
+        return self.counted / self.predicted if self.predicted else float("nan")
+
+
+def compare(expected: Traffic, counts: Counts) -> tuple[Row, ...]:
+    """Return prediction and count side by side, from the registers outwards.
+
+    Example:
+        >>> from blisgemm.teach.cachesim import simulate_trace
+        >>> from blisgemm.teach.trace import trace
+        >>> steps = trace(64, 64, 64, machine="teaching", mr=4, nr=4, blocking=(32, 16, 16))
+        >>> rows = compare(predicted_traffic(steps, "teaching"), simulate_trace(steps, "teaching"))
+        >>> [row.between for row in rows]
+        ['registers and L1', 'L1 and L2', 'L2 and L3', 'L3 and memory']
+    """
+    names = ["registers", *(f"L{x.level}" for x in counts.levels), "memory"]
+    predicted = (expected.element_bytes, *expected.traffic_bytes)
+    counted = (counts.element_bytes, *counts.traffic_bytes)
+    return tuple(
+        Row(f"{inner} and {outer}", x, y)
+        for (inner, outer), x, y in zip(pairwise(names), predicted, counted, strict=True)
+    )

@@ -1,0 +1,350 @@
+"""The cache simulator against cases worked out by hand, against the simplest text, and against cachegrind.
+
+Predictions of traffic are held against it where the textbook's rule is exact or nearly so.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blisgemm import BlisgemmTypeError, BlisgemmValueError
+from blisgemm.machine.facts import Cache
+from blisgemm.teach.cachesim import TEACHING_MACHINE, Counts, Nests, loop_order_stream, simulate, simulate_trace
+from blisgemm.teach.streams import A_PACK, B_PACK, OPERANDS, READ, UPDATE, WRITE, A, B, C, sizes_of, trace_stream
+from blisgemm.teach.trace import trace
+from blisgemm.teach.traffic import compare, predicted_loop_order, predicted_traffic, tile_reads
+
+LINE = 64
+PER_LINE = LINE // 4  # elements of float32
+
+
+def cache(sets: int, ways: int, level: int = 1) -> Cache:
+    return Cache(level, sets * ways * LINE, ways)
+
+
+def lines(*numbers: int) -> np.ndarray:
+    """Return the index of the first element of each line."""
+    return np.array(numbers) * PER_LINE
+
+
+# ---- by hand ---------------------------------------------------------------------------------------
+
+
+def test_two_lines_of_one_set_push_each_other_out_unless_there_are_two_ways() -> None:
+    turns = lines(*[0, 4] * 10)  # four sets: both lines belong in set 0
+    assert simulate((A, turns), [cache(4, 1)]).misses.sum() == 20
+    assert simulate((A, turns), [cache(4, 2)]).misses.sum() == 2
+    assert simulate((A, lines(*[0, 5] * 10)), [cache(4, 1)]).misses.sum() == 2, "another set"
+
+
+def test_the_least_recently_used_line_leaves() -> None:
+    a, b, c = range(3)
+    counts = simulate((A, lines(a, b, a, c, a, b)), [cache(1, 2)])  # miss, miss, hit, miss (b leaves), hit, miss
+    assert (counts.hits[0, A], counts.misses[0, A]) == (2, 4)
+
+
+def test_streaming_misses_once_a_line_at_every_level() -> None:
+    counts = simulate((A, np.arange(1000 * PER_LINE)), "teaching")
+    assert counts.misses[:, A].tolist() == [1000] * 3
+    assert counts.hits[:, A].tolist() == [1000 * (PER_LINE - 1), 0, 0]
+    assert counts.traffic_bytes == (1000 * LINE,) * 3
+
+
+@pytest.mark.parametrize(("touched", "misses"), [(16, 16), (17, 17 * 10)])
+def test_a_loop_that_just_fits_misses_once_and_one_that_just_does_not_always(touched: int, misses: int) -> None:
+    again = np.tile(lines(*range(touched)), 10)
+    assert simulate((A, again), [cache(1, 16)]).misses[0, A] == misses
+
+
+def test_dirty_lines_are_written_back_once_and_clean_ones_never() -> None:
+    level = [cache(1, 2)]
+    assert simulate((A, lines(0, 1, 2, 3), WRITE), level).written_back[0, A] == 4, "two when dropped, two in the end"
+    assert simulate((A, lines(0, 0, 0, 0), WRITE), level).written_back[0, A] == 1
+    assert simulate((A, lines(0, 1, 2, 3)), level).written_back.sum() == 0
+    assert simulate((C, lines(0, 1, 2, 3)), level).written_back[0, C] == 4, "C is written unless it is said otherwise"
+    assert simulate((C, lines(0, 1, 2, 3), READ), level).written_back.sum() == 0
+    both = simulate((A, lines(0, 1, 2, 0), np.array([WRITE, READ, READ, READ])), level)
+    assert both.written_back[0, A] == 1, "the line comes back clean"
+
+
+def test_a_dirty_line_is_stored_in_the_next_level_that_has_it() -> None:
+    counts = simulate((A, lines(0, 1, 0, 1), WRITE), [cache(1, 1), cache(1, 4, 2)])
+    assert counts.misses[:, A].tolist() == [4, 2] and counts.hits[:, A].tolist() == [0, 2]
+    assert counts.written_back[:, A].tolist() == [4, 2], "four times from L1 to L2, in the end two to memory"
+    gone = simulate((A, lines(0, 1, 2), WRITE), [cache(1, 2), cache(1, 1, 2)])  # L2 has dropped line 0 when L1 does
+    assert gone.written_back[:, A].tolist() == [3, 3]
+
+
+def test_an_update_is_two_accesses_of_which_the_second_hits() -> None:
+    counts = simulate((A, lines(0, 1), UPDATE), [cache(1, 2)])
+    assert (counts.hits[0, A], counts.misses[0, A], counts.accesses) == (2, 2, 4)
+
+
+def test_operands_do_not_share_lines_and_are_counted_apart() -> None:
+    every = np.arange(len(OPERANDS))
+    counts = simulate((every, np.zeros(len(every), int)), [cache(64, 8)])
+    assert counts.misses[0].tolist() == [1] * len(OPERANDS)
+    packed = simulate((every, np.zeros(len(every), int)), [cache(64, 8)], sizes=dict.fromkeys(range(6), 1))
+    assert packed.misses[0].tolist() == [1] * len(OPERANDS)
+
+
+# ---- against the simplest text ---------------------------------------------------------------------
+
+
+def plain(levels: list[Cache], operands: Any, indices: Any, what: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return (hits, misses) by dictionaries: each set keeps its lines in the order of use."""
+    sets = [[OrderedDict() for _ in range(level.sets)] for level in levels]
+    hits, misses = np.zeros((2, len(levels), len(OPERANDS)), int)
+    for operand, index, kind in zip(operands, indices, what, strict=True):
+        line = (operand * ((1 << 40) + 5 * 4096) + index * 4) // LINE
+        for row, level in enumerate(levels):
+            here: OrderedDict[int, None] = sets[row][line % level.sets]
+            if line in here:
+                here.move_to_end(line)
+                hits[row, operand] += 1
+                break
+            misses[row, operand] += 1
+            here[line] = None
+            if len(here) > level.ways:
+                here.popitem(last=False)
+        hits[0, operand] += kind == UPDATE
+    return hits, misses
+
+
+LEVELS = st.sampled_from(
+    [[cache(1, 1)], [cache(4, 2)], [cache(3, 4), cache(6, 4, 2)], [cache(2, 1), cache(2, 4, 2), cache(5, 7, 3)]]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LEVELS, st.lists(st.tuples(st.integers(0, 5), st.integers(0, 600), st.integers(0, 2)), max_size=200))
+def test_any_accesses_hit_and_miss_as_by_dictionaries(levels: list[Cache], touched: list[tuple[int, int, int]]) -> None:
+    operands, indices, what = (np.array([x[axis] for x in touched], int) for axis in range(3))
+    counts = simulate((operands, indices, what), levels)
+    hits, misses = plain(levels, operands, indices, what)
+    assert (counts.hits == hits).all() and (counts.misses == misses).all()
+
+
+def expanded(nests: Nests) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the accesses of loop nests one by one."""
+    rows = []
+    for e0, e1, e2, first, end, _ in nests.nests.tolist():
+        for i0, i1, i2 in np.ndindex(e0, e1, e2):
+            for operand, base, s0, s1, s2, count, step, what in nests.refs[first:end].tolist():
+                start = base + i0 * s0 + i1 * s1 + i2 * s2
+                rows += [(operand, start + x * step, what) for x in range(count)]
+    table = np.array(rows, int).reshape(-1, 3)
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+def same(one: Counts, other: Counts) -> bool:
+    return all((getattr(one, x) == getattr(other, x)).all() for x in ("hits", "misses", "written_back"))
+
+
+REFS = st.tuples(
+    st.integers(0, 5), st.integers(100, 130), *[st.integers(-20, 20)] * 3, st.sampled_from((0, 1, 1, 1, 5)),
+    st.integers(-2, 2), st.integers(0, 2),
+)  # fmt: skip
+
+
+@settings(max_examples=50, deadline=None)
+@given(LEVELS, st.tuples(*[st.integers(0, 4)] * 2, st.integers(0, 30)), st.lists(REFS, min_size=1, max_size=4))
+def test_what_is_counted_without_being_looked_up_is_what_a_look_would_say(
+    levels: list[Cache], extents: tuple[int, int, int], refs: list[tuple[int, ...]]
+) -> None:
+    nests = Nests.one(extents, *refs)
+    assert same(simulate(nests, levels), simulate(expanded(nests), levels))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5), st.lists(st.integers(0, 60), max_size=300), st.integers(1, 7))
+def test_more_ways_never_miss_more_and_the_next_level_changes_nothing(sets: int, touched: list[int], ways: int) -> None:
+    stream = (C, lines(*touched))
+    misses = [simulate(stream, [cache(sets, w)]).misses[0, C] for w in (ways, ways + 1, ways + 5)]
+    assert misses == sorted(misses, reverse=True)
+    first, second = (
+        simulate(stream, [cache(sets, ways), cache(2 * sets, w, 2)]).misses[:, C] for w in (ways, ways + 1)
+    )
+    assert first[0] == second[0] == misses[0] and first[1] >= second[1]
+
+
+# ---- of a product ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["ijk", "ikj", "jki"])
+def test_loop_orders_touch_four_elements_a_term(order: str) -> None:
+    m, n, k = 5, 6, 7
+    stream = loop_order_stream(order, m, n, k)
+    operands, indices, what = expanded(stream)
+    assert stream.accesses == 4 * m * n * k == len(indices) + (what == UPDATE).sum()
+    assert set(indices[operands == A]) == set(range(m * k)) and set(indices[operands == C]) == set(range(m * n))
+    expect = [(p * n + j) for i, j, p in sorted(np.ndindex(m, n, k), key=lambda x: [x["ijk".index(y)] for y in order])]
+    assert indices[operands == B].tolist() == expect
+
+
+@pytest.mark.parametrize(
+    ("shape", "choices"),
+    [
+        ((9, 11, 13), {"mr": 2, "nr": 3, "blocking": (4, 6, 5)}),
+        ((9, 11, 13), {"mr": 2, "nr": 3, "blocking": (4, 6, 5), "half": True}),
+        ((9, 11, 13), {"mr": 2, "nr": 3, "blocking": (4, 3, 5), "threads": 2}),
+        ((20, 21, 9), {"machine": "haswell", "path": "direct"}),
+        ((20, 1, 9), {"machine": "haswell", "path": "direct"}),
+        ((6, 40, 30), {"machine": "haswell", "path": "stream"}),
+        ((2, 300, 40), {"machine": "haswell", "path": "sweep", "dtype": "complex128"}),
+    ],
+)
+def test_a_trace_touches_what_its_operands_have_and_reads_packed_what_was_packed(
+    shape: tuple[int, int, int], choices: dict[str, Any]
+) -> None:
+    steps = trace(*shape, **choices)
+    sizes = sizes_of(steps)
+    operands, indices, what = expanded(trace_stream(steps))
+    for operand in np.unique(operands):
+        assert indices[operands == operand].min() >= 0
+        assert indices[operands == operand].max() < sizes[int(operand)], OPERANDS[operand]
+    if not steps.half or steps.path != "packed":
+        assert set(indices[operands == A]) == set(range(sizes[A]))
+    assert set(indices[operands == B]) == set(range(sizes[B]))
+    assert set(indices[(operands == C) & (what != READ)]) == set(range(sizes[C]))
+    written: set[tuple[int, int]] = set()
+    for operand, index, kind in zip(operands.tolist(), indices.tolist(), what.tolist(), strict=True):
+        if operand in (A_PACK, B_PACK) and kind == WRITE:
+            written.add((operand, index))
+        elif operand in (A_PACK, B_PACK):
+            assert (operand, index) in written
+
+
+def test_the_counts_after_each_step_end_with_the_whole_and_never_fall() -> None:
+    steps = trace(32, 32, 32, machine="teaching", mr=4, nr=4, blocking=(16, 16, 16))
+    counts = simulate_trace(steps, "teaching", record=True)
+    assert same(counts, simulate_trace(steps, "teaching"))
+    assert (counts.hits_after[-1] == counts.hits).all() and (counts.misses_after[-1] == counts.misses).all()
+    assert len(counts.misses_after) == len(steps) and (np.diff(counts.misses_after, axis=0) >= 0).all()
+    room = [level.sets * level.ways for level in TEACHING_MACHINE.caches]
+    assert (counts.resident_after.sum(axis=2) <= room).all()
+    assert counts.resident_after[-1, 0].sum() == room[0]
+    assert simulate_trace(steps, "teaching").misses_after.shape[0] == 0
+
+
+def test_with_room_for_all_each_line_comes_and_goes_once() -> None:
+    steps = trace(32, 48, 64, mr=4, nr=16, blocking=(32, 48, 64))
+    counts = simulate_trace(steps, [cache(1024, 16)])
+    sizes = sizes_of(steps)
+    assert counts.misses[0].tolist() == [sizes.get(x, 0) // PER_LINE for x in range(len(OPERANDS))]
+    assert counts.written_back[0].tolist() == [
+        sizes.get(x, 0) // PER_LINE if x in (C, A_PACK, B_PACK) else 0 for x in range(len(OPERANDS))
+    ]
+
+
+def test_what_cannot_be_simulated_is_said() -> None:
+    with pytest.raises(BlisgemmValueError, match="machine: expected one of"):
+        simulate((A, lines(0)), "hal")
+    with pytest.raises(BlisgemmValueError, match="line size"):
+        simulate((A, lines(0)), [cache(1, 1), Cache(2, 4096, 4, 128)])
+    with pytest.raises(BlisgemmTypeError, match="machine: expected a Machine"):
+        simulate((A, lines(0)), [])
+    with pytest.raises(BlisgemmValueError, match="operands 0 to 5; got 6"):
+        simulate((6, lines(0)), "teaching")
+    with pytest.raises(BlisgemmTypeError, match="stream: expected"):
+        simulate([lines(0)], "teaching")
+    with pytest.raises(BlisgemmValueError, match="order: expected"):
+        loop_order_stream("iij", 2, 2, 2)
+
+
+# ---- predictions -----------------------------------------------------------------------------------
+
+
+def test_the_textbook_counts_elements_as_the_loops_do() -> None:
+    m, n, k = 24, 48, 32
+    assert tile_reads(m, n, k) == 2 * m * n * k
+    steps = trace(m, n, k, mr=4, nr=8, blocking=(12, 16, 16))
+    counts, expected = simulate_trace(steps, "teaching"), predicted_traffic(steps, "teaching")
+    assert counts.element_bytes == expected.element_bytes
+    reads = counts.hits[0, [A_PACK, B_PACK]].sum() + counts.misses[0, [A_PACK, B_PACK]].sum()
+    packed = m * k + n * k * 2  # written once for each panel of A
+    assert reads - packed == tile_reads(m, n, k, 4, 8)
+
+
+@pytest.mark.parametrize("order", ["ijk", "ikj", "jki", "jik", "kij", "kji"])
+def test_loop_orders_move_what_the_rule_says_in_a_cache_of_one_set(order: str) -> None:
+    levels = [cache(1, 40), cache(1, 300, 2)]
+    counts = simulate(loop_order_stream(order, 48, 48, 48), levels)
+    rows = compare(predicted_loop_order(order, 48, 48, 48, levels), counts)
+    assert all(0.9 < row.ratio < 1.1 for row in rows), rows
+
+
+def test_five_loops_move_what_the_rule_says() -> None:
+    steps = trace(500, 500, 500, machine="haswell", path="packed")
+    rows = compare(predicted_traffic(steps, "haswell"), simulate_trace(steps, "haswell"))
+    assert [row.between for row in rows] == ["registers and L1", "L1 and L2", "L2 and L3", "L3 and memory"]
+    assert all(0.9 < row.ratio < 1.1 for row in rows), rows
+    plain = simulate(loop_order_stream("ikj", 500, 500, 500), "haswell").traffic_bytes
+    assert plain[0] > 3 * rows[1].counted and plain[1] > 30 * rows[2].counted, "that is what blocks are for"
+
+
+# ---- against another simulator ---------------------------------------------------------------------
+
+N, PAD = 64, 1024  # elements; a free page between the operands, as ``cachesim`` lays them out
+
+SOURCE = f"""
+#include <stdlib.h>
+static struct {{
+    volatile float a[{N}*{N}], x[{PAD}], b[{N}*{N}], y[{PAD}], c[{N}*{N}];
+}} s __attribute__((aligned(4096)));
+int main(int argc, char **argv) {{
+    int n = {N}, turns = atoi(argv[1]), order = atoi(argv[2]);
+    for (int u = 0; u < turns; u++) for (int v = 0; v < n; v++) for (int w = 0; w < n; w++) {{
+        int i = order == 0 ? u : order == 1 ? u : w, j = order == 0 ? v : order == 1 ? w : u, p = order == 0 ? w : v;
+        s.c[i*n + j] += s.a[i*n + p] * s.b[p*n + j];
+    }}
+    return 0;
+}}
+"""
+
+
+def cachegrind(program: Path, turns: int, order: int, levels: list[Cache]) -> tuple[int, int]:
+    """Return (D1, LL) misses of data."""
+    d1, last = (f"{x.size_bytes},{x.ways},{x.line_bytes}" for x in levels)
+    command = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", f"--D1={d1}", f"--LL={last}"]
+    command += [f"--cachegrind-out-file={program.parent / 'out'}", str(program), str(turns), str(order)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    found = [re.search(rf"{name}\s+misses:\s+([\d,]+)", done.stderr) for name in ("D1", "LLd")]
+    if done.returncode or not all(found):
+        pytest.skip(f"cachegrind does not run here: {done.stderr[-300:]}")
+    d1_misses, last_misses = (int(x.group(1).replace(",", "")) for x in found if x)
+    return d1_misses, last_misses
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a small C program of three loops, compiled."""
+    compiler = next((x for x in ("cc", "gcc", "clang") if shutil.which(x)), None)
+    if compiler is None or shutil.which("valgrind") is None:
+        pytest.skip("needs valgrind and a C compiler")
+    folder = tmp_path_factory.mktemp("cachegrind")
+    (folder / "loops.c").write_text(SOURCE)
+    done = subprocess.run([compiler, "-O1", "loops.c", "-o", "loops"], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"the C compiler does not work here: {done.stderr[-300:]}")
+    return folder / "loops"
+
+
+@pytest.mark.parametrize(("number", "order"), [(0, "ijk"), (1, "ikj"), (2, "jki")])
+def test_cachegrind_counts_the_same_misses(program: Path, number: int, order: str) -> None:
+    levels = [Cache(1, 4096, 4), Cache(2, 32768, 8)]
+    nothing, all_turns = (np.array(cachegrind(program, turns, number, levels)) for turns in (0, N))
+    sizes = {A: N * N, B: N * N, C: N * N}
+    counts = simulate(loop_order_stream(order.replace("k", "p"), N, N, N), levels, sizes=sizes)
+    theirs, ours = all_turns - nothing, counts.misses.sum(axis=1)
+    assert (abs(ours - theirs) <= 0.02 * theirs + 64).all(), (ours, theirs)
