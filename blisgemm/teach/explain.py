@@ -1,7 +1,7 @@
 """A plan explained: where its blocks lie, what they move, what that takes, and what else there was.
 
 Knows: how the parts of an explanation are put together and read as text. Does not know: any rule or model (``plan``,
-``traffic``, ``rates``, ``roofline``, ``alternatives``), or HTML (``html``). Called by ``python -m blisgemm explain``,
+``reuse``, ``rates``, ``roofline``, ``alternatives``), or HTML (``html``). Called by ``python -m blisgemm explain``,
 notebooks and people.
 
     >>> from blisgemm.teach.explain import explain
@@ -25,8 +25,8 @@ from .alternatives import LOW, Alternative, alternatives_to, loads_per_k
 from .elsewhere import machine_named, plan_on
 from .figures import bar, bytes_text, rate_text, seconds_text, share_text, three, work_text
 from .rates import Rates, data_sheet
+from .reuse import Traffic, traffic_of
 from .roofline import Bound, bounds_of, ruling
-from .traffic import Traffic, traffic_of
 
 __all__ = ["MODEL", "Explanation", "explain", "places_of"]
 

@@ -1,6 +1,6 @@
 """Where things lie under a roofline: a product on this machine, on another, on a GPU, and the rungs of the ladder.
 
-Knows: which plan, traffic and rates belong together. Does not know: how any of them follows (``plan``, ``traffic``,
+Knows: which plan, traffic and rates belong together. Does not know: how any of them follows (``plan``, ``reuse``,
 ``rates``, ``roofline``), or clocks. Pure. Called by ``python -m blisgemm roofline`` and notebooks.
 """
 
@@ -13,8 +13,8 @@ from ..cuda.plan import make_plan as make_device_plan
 from ..errors import BlisgemmValueError
 from ..plan import Plan
 from .rates import Rates, data_sheet, device_sheet
+from .reuse import flops_of, traffic_of
 from .roofline import Point, Roofline, points_of, roofline_of, tile_intensity, wave_share, waves
-from .traffic import flops_of, traffic_of
 
 __all__ = ["device_roofline", "product_roofline", "rung_intensity", "rung_points"]
 
@@ -97,7 +97,7 @@ def rung_intensity(number: int, plan: Plan) -> float:
 
     Rungs 0 and 1 load an element of A and one of B for each multiply-add. Rung 2 keeps the element of A and loads one
     of B, loads and stores one of C. Rung 3 has a tile of 4 x 4, rungs 4 and 5 one of mr x nr; from rung 6 on packing
-    and each kc block's update of C count as well, as in ``traffic``.
+    and each kc block's update of C count as well, as in ``reuse``.
 
     Args:
         number: of the rung. plan: the packed plan of its product, on one thread.
