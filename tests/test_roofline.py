@@ -147,8 +147,11 @@ def test_large_squares_are_bound_by_compute_and_one_row_by_what_is_far_away() ->
         rates = sheet(KNOWN[name])
         large, row = (traffic_of(plan_on(name, m, 4000, 4000, threads=1)) for m in (4000, 1))
         assert ruling(bounds_of(large, rates, "float32", 1)).name == "compute"
-        # one core of Skylake-X draws less from its mesh than memory could send
-        assert ruling(bounds_of(row, rates, "float32", 1)).name == ("L3" if name == "skylake-x" else "memory")
+        limit = ruling(bounds_of(row, rates, "float32", 1)).name
+        if name in ("haswell", "zen3", "apple-m1"):
+            assert limit == "memory"
+        else:  # one core of a server draws less than all channels could send
+            assert limit in ("L1", "L3")
 
 
 def test_points_of_a_level_without_roof_or_of_no_bytes_are_left_out() -> None:

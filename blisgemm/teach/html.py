@@ -43,6 +43,7 @@ padding:1.1em 1.3em;max-width:62em;font:14px/1.45 system-ui,sans-serif;box-sizin
 border:0;border-bottom:1px solid var(--line)}
 .blisgemm-explain th{font-weight:600;color:var(--soft);white-space:nowrap}
 .blisgemm-explain .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+.blisgemm-explain .one{white-space:nowrap}
 .blisgemm-explain code{font:12.5px ui-monospace,monospace;background:none;color:inherit;padding:0}
 .blisgemm-explain .bar{display:flex;height:.85em;min-width:9em;border-radius:3px;background:var(--trough);
 overflow:hidden;margin-top:.28em}
@@ -86,9 +87,9 @@ def _title(it: Explanation) -> str:
 
 def _verdict(it: Explanation) -> Iterable[str]:
     plan, worst = it.plan, it.ruling
-    kernel = f" with <code>{escape(plan.kernel.name)}</code>" if plan.kernel else ""
+    kernel = f", kernel <code>{escape(plan.kernel.name)}</code>" if plan.kernel else ""
     turned = ", computed as C′ = B′ · A′" if plan.swapped else ""
-    lying = ", A as it lies" if plan.half else ""
+    lying = " (A as it lies)" if plan.half else ""
     threads = f"{plan.threads} thread{'s' * (plan.threads > 1)}"
     yield f"<p>Path <b>{escape(plan.path)}</b>{lying}{turned}{kernel}, {threads}.</p>"
     if worst is not None and it.attainable and it.serial and it.traffic:
@@ -191,16 +192,26 @@ def _others(it: Explanation) -> str:
     rows = []
     if it.ruling and it.serial:
         times = f"{seconds_text(it.ruling.seconds)} to {seconds_text(it.serial)}"
-        rows.append(_row(("what runs", False), (times, False), ("", False), ("", False)))
+        rows.append(_row(("what runs", False), (_whole(times), False), ("", False), ("", False)))
     for other in it.alternatives:
         name = other.name if other.name.startswith(other.kind) else f"{other.kind}: {other.name}"
         times, more = cost_of(other, it) if other.levels else ("not possible", "")
         why = other.why.removeprefix("not possible: ")
-        cells = (f"<code>{escape(name)}</code>", escape(times), escape(more), escape(why))
+        cells = (
+            f"<code>{escape(name)}</code>",
+            _whole(times),
+            ", ".join(_whole(x) for x in more.split(", ")),
+            escape(why),
+        )
         rows.append(_row(*((cell, False) for cell in cells)))
     heads = (("instead", False), ("takes", False), ("bytes", False), ("but", False))
     note = '<p class="soft">Times if everything overlapped, and if nothing did; bytes against those of what runs.</p>'
     return f"<h3>Not chosen</h3>{note}{_table(heads, rows)}"
+
+
+def _whole(text: str) -> str:
+    """Return escaped text that stays on one line."""
+    return f'<span class="one">{escape(text)}</span>'
 
 
 def _reasons(it: Explanation) -> list[str]:
