@@ -4,8 +4,8 @@ Question: what is a matrix product, and what does it cost if one simply says it?
 
 Idea: none yet. C[i, j] is the sum over p of A[i, p] · B[p, j]: three loops, m · n · k multiply-adds.
 
-Look at: the time of one multiply-add, seconds / n³. The processor could do thousands meanwhile; it finds out what ``a``,
-``b`` and ``*`` are, and makes objects of the results, each time anew. It is timed at a small n for that reason.
+Look at: the time of one multiply-add, seconds / n³. The processor could do thousands meanwhile; it finds out what
+``a``, ``b`` and ``*`` are, and makes objects of the results, each time anew. So it is timed at a small n.
 
 Elsewhere: LAFF 1.1.1 (Gemm_IJP); worklog kernel 1, of which each thread does what is inside the first two loops here;
 ulmBLAS page 1, its reference implementation.
