@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blisgemm import BlisgemmTypeError, BlisgemmValueError
+from blisgemm.ladder.accesses import accesses
 from blisgemm.machine.facts import Cache
 from blisgemm.teach.cachesim import TEACHING_MACHINE, Counts, Nests, loop_order_stream, simulate, simulate_trace
 from blisgemm.teach.streams import A_PACK, B_PACK, OPERANDS, READ, UPDATE, WRITE, A, B, C, sizes_of, trace_stream
@@ -256,10 +257,28 @@ def test_what_cannot_be_simulated_is_said() -> None:
         simulate((A, lines(0)), [])
     with pytest.raises(BlisgemmValueError, match="operands 0 to 5; got 6"):
         simulate((6, lines(0)), "teaching")
-    with pytest.raises(BlisgemmTypeError, match="stream: expected"):
-        simulate([lines(0)], "teaching")
+    for stream in ([lines(0)], [(A,)], "AB"):
+        with pytest.raises(BlisgemmTypeError, match="stream: expected"):
+            simulate(stream, "teaching")
     with pytest.raises(BlisgemmValueError, match="order: expected"):
         loop_order_stream("iij", 2, 2, 2)
+
+
+@pytest.mark.parametrize("rung", ["r2", "r6", "r7"])
+def test_the_ladders_accesses_miss_as_the_loops_own_steps_do(rung: str) -> None:
+    m, n, k = 36, 40, 24
+    if rung == "r2":
+        rows = accesses(rung, m, n, k, order="ipj")
+        ours = simulate(loop_order_stream("ikj", m, n, k), "teaching", sizes=(sizes := {A: m * k, B: k * n, C: m * n}))
+    else:
+        rows = accesses(rung, m, n, k, mr=4, nr=8, mc=12, nc=16, kc=10)
+        steps = trace(m, n, k, mr=4, nr=8, blocking=(12, 16, 10))
+        ours, sizes = simulate_trace(steps, "teaching"), sizes_of(steps)
+    theirs = simulate(rows, "teaching", sizes=sizes)
+    assert (theirs.misses[2] == ours.misses[2]).all(), "from memory comes what there is"
+    same_operands = slice(A, C) if rung == "r2" else slice(None)  # rung 2 loads its element of A once for a row
+    close = abs(theirs.misses - ours.misses)[:, same_operands] <= 0.1 * ours.misses[:, same_operands] + 8
+    assert close.all(), (theirs.misses, ours.misses)
 
 
 # ---- predictions -----------------------------------------------------------------------------------
@@ -288,7 +307,7 @@ def test_five_loops_move_what_the_rule_says() -> None:
     steps = trace(500, 500, 500, machine="haswell", path="packed")
     rows = compare(predicted_traffic(steps, "haswell"), simulate_trace(steps, "haswell"))
     assert [row.between for row in rows] == ["registers and L1", "L1 and L2", "L2 and L3", "L3 and memory"]
-    assert all(0.9 < row.ratio < 1.1 for row in rows), rows
+    assert all(0.85 < row.ratio < 1.15 for row in rows), rows
     plain = simulate(loop_order_stream("ikj", 500, 500, 500), "haswell").traffic_bytes
     assert plain[0] > 3 * rows[1].counted and plain[1] > 30 * rows[2].counted, "that is what blocks are for"
 

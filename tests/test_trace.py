@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blisgemm import BlisgemmTypeError, BlisgemmValueError, loops, make_plan
+from blisgemm.cli import main
 from blisgemm.machine import KNOWN
+from blisgemm.teach.cachesim import simulate_trace
 from blisgemm.teach.elsewhere import plan_on
 from blisgemm.teach.trace import EVENT, MICROKERNEL, PACK_A, PACK_B, Trace, trace
 
@@ -127,3 +129,47 @@ def test_what_cannot_be_traced_is_said() -> None:
         trace(2, 2, 2, dtype="int64")
     with pytest.raises(BlisgemmValueError, match=r"dtype: expected one of .* beside mr and nr; got int64"):
         trace(2, 2, 2, dtype="int64", mr=2, nr=2)
+
+
+# ---- the command -----------------------------------------------------------------------------------
+
+SMALL = ["trace", "32", "32", "32", "--machine", "teaching", "--mr", "4", "--nr", "4", "--blocking", "16,16,16"]
+
+
+def test_the_command_shows_the_steps_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--from", "2", "--steps", "3"]) == 0
+    out = capsys.readouterr().out
+    steps = trace(32, 32, 32, machine="teaching", mr=4, nr=4, blocking=(16, 16, 16))
+    assert [line for line in out.splitlines() if line.startswith("       ")] == list(steps.lines(2, 3))
+    assert "mc 16  nc 16  kc 16" in out and f"{len(steps) - 5:,} more" in out
+    assert f"{steps.count(PACK_A):,} pack_a, {steps.count(PACK_B):,} pack_b, {steps.count(MICROKERNEL):,}" in out
+
+
+def test_the_command_sets_counts_beside_predictions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--cache", "--steps", "0"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    counts = simulate_trace(trace(32, 32, 32, machine="teaching", mr=4, nr=4, blocking=(16, 16, 16)), "teaching")
+    assert "bytes between predicted counted ratio loops ijk, counted" in out and "Where they differ" in out
+    for level, misses, moved in zip(counts.levels, counts.misses, counts.traffic_bytes, strict=True):
+        assert f"{level.sets} x {level.ways}" in out and f"{misses.sum():,}" in out and f"{moved:,}" in out
+    assert "2 m n k = 65,536" in out and "= 16,384, 4.0 times fewer" in out
+
+
+def test_the_command_tells_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--json", "--cache"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    steps = trace(32, 32, 32, machine="teaching", mr=4, nr=4, blocking=(16, 16, 16))
+    assert len(told["events"]) == len(steps)
+    assert told["cache"]["misses"] == simulate_trace(steps, "teaching").misses.tolist()
+
+
+@pytest.mark.parametrize("wrong", [["--blocking", "1,2"], ["--mr", "2"], ["--machine", "hal"], ["--steps", "-1"]])
+def test_the_command_says_what_it_cannot_do(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "8", "8", "8", *wrong]) == 2
+    assert "expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("extents", [["0", "4", "4"], ["2", "90", "90"], ["90", "1", "90"], ["5", "5", "0"]])
+def test_the_command_takes_any_extents(extents: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", *extents, "--cache"]) == 0
+    assert "product" in capsys.readouterr().out

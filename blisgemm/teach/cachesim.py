@@ -118,8 +118,8 @@ class Counts:
 
 
 # Accesses one by one: (operand, element index), or (operand, element index, what), each an array or, but for the index,
-# one value for all. Without ``what`` accesses to C read and write, others read.
-Chunk = tuple[Any, ...]
+# one value for all; or an array of such rows. Without ``what`` accesses to C read and write, others read.
+Chunk = tuple[Any, ...] | npt.NDArray[Any]
 
 
 def simulate(
@@ -129,9 +129,10 @@ def simulate(
     """Run accesses through the caches of a machine, empty at first; in the end dirty lines are stored.
 
     Args:
-        stream: ``Nests``, or chunks of accesses (operand, element index) or (operand, element index, what): operand one
-            of 0 to 5, as ``OPERANDS`` lists them; what ``READ``, ``WRITE`` or ``UPDATE``, by default ``UPDATE`` for C
-            and ``READ`` for the others. Or an iterable of such.
+        stream: ``Nests``, or chunks of accesses (operand, element index) or (operand, element index, what), or arrays
+            of such rows, as ``ladder.accesses`` makes: operand one of 0 to 5, as ``OPERANDS`` lists them; what
+            ``READ``, ``WRITE`` or ``UPDATE``, by default ``UPDATE`` for C and ``READ`` for the others. Or an iterable
+            of such.
         machine: whose caches; a Machine, a name, caches themselves (nearest first), or ``None`` for this one.
         itemsize: bytes of an element.
         sizes: elements of each operand, where known: then they lie one behind the other, each on its own pages.
@@ -203,7 +204,7 @@ def _run(stream: Any, levels: tuple[Cache, ...], itemsize: int, sizes: Mapping[i
 
 
 def _chunks(stream: Any) -> Iterator[Any]:
-    if isinstance(stream, (Nests, tuple)):
+    if isinstance(stream, (Nests, tuple, np.ndarray)):
         yield stream
     else:
         yield from stream
@@ -211,13 +212,18 @@ def _chunks(stream: Any) -> Iterator[Any]:
 
 def _accesses(chunk: Any) -> tuple[Any, Any, Any]:
     """Return (operands, indices, what) of one length."""
-    if not isinstance(chunk, tuple) or len(chunk) not in (2, 3):
-        raise BlisgemmTypeError(f"stream: expected Nests or (operand, index) or (operand, index, what); got {chunk!r}")
-    indices = np.ascontiguousarray(chunk[1], np.int64).reshape(-1)
-    operands = np.asarray(chunk[0])
+    parts = chunk
+    if isinstance(chunk, np.ndarray):
+        parts = tuple(chunk.T) if chunk.ndim == 2 else ()
+    if not isinstance(parts, tuple) or len(parts) not in (2, 3):
+        raise BlisgemmTypeError(
+            f"stream: expected Nests, (operand, index), (operand, index, what) or an array of such rows; got {chunk!r}"
+        )
+    indices = np.ascontiguousarray(parts[1], np.int64).reshape(-1)
+    operands = np.asarray(parts[0])
     if operands.size and not 0 <= operands.min() <= operands.max() < len(OPERANDS):
         raise BlisgemmValueError(f"stream: expected operands 0 to {len(OPERANDS) - 1}; got {operands.max()}")
-    what = np.asarray(chunk[2]) if len(chunk) == 3 else np.where(operands == C, UPDATE, READ)
+    what = np.asarray(parts[2]) if len(parts) == 3 else np.where(operands == C, UPDATE, READ)
     operands, what = (np.ascontiguousarray(np.broadcast_to(x, indices.shape), np.uint8) for x in (operands, what))
     return operands, indices, what
 

@@ -115,12 +115,29 @@ class _Nest:
             return min(x, most_first) * min(y, most_second) / self.per_line
         if y >= self.spans[second]:
             return x * y / self.per_line
-        return x * max(1.0, y / self.per_line)
+        begins_with_a_line = self.spans[second] % self.per_line == 0 and (
+            y % self.per_line == 0 or self.per_line % y == 0
+        )
+        return x * (max(1.0, y / self.per_line) if begins_with_a_line else 1 + (y - 1) / self.per_line)
 
     def touched(self, depth: int) -> tuple[int, ...]:
         """Return the operands that the body of loop ``depth`` touches."""
         packed = [x for loop in self.loops[depth:] for pair in loop.packs for x in pair]
         return tuple(dict.fromkeys([*self.body, *packed]))
+
+    def stays(self, capacity: int, depth: int, spans: dict[str, float], source: int, packed: int) -> bool:
+        """Whether a packed buffer is still there when the next block of ``source`` is packed into it.
+
+        It is if one turn of an inner loop that uses all of it fits together with that block.
+        """
+        copy, block, inner = self.lines(packed, spans), self.lines(source, spans), spans
+        for loop in self.loops[depth + 1 :]:
+            inner = {**inner, loop.over: min(loop.step, inner[loop.over])}
+            if self.lines(packed, inner) < copy:
+                return False
+            if block + sum(self.lines(x, inner) for x in self.body) <= capacity:
+                return True
+        return False
 
     def moved(self, capacity: int, depth: int = 0, spans: dict[str, float] | None = None) -> tuple[Lines, Lines]:
         """Return lines fetched and lines written back by the loops from ``depth`` on, for a cache of so many lines."""
@@ -135,13 +152,15 @@ class _Nest:
             block, copy = self.lines(source, inner), self.lines(packed, inner)
             still_there = copy if block + copy <= capacity else 0.0
             fetched[source] = fetched.get(source, 0.0) + block
-            fetched[packed] = copy + max(0.0, fetched.get(packed, 0.0) - still_there)
-            back[packed] = copy
+            new = 0.0 if self.stays(capacity, depth, inner, source, packed) else copy
+            fetched[packed] = new + max(0.0, fetched.get(packed, 0.0) - still_there)
+            back[packed] = new
         fits = sum(self.lines(x, inner) for x in self.touched(depth)) <= capacity
         turns = around[loop.over] / inner[loop.over] if inner[loop.over] else 0.0
         for lines in (fetched, back):
             for x in lines:
-                lines[x] = self.lines(x, around) if fits else turns * lines[x]
+                once = self.lines(x, around)
+                lines[x] = once if fits else max(once, turns * lines[x])
         return fetched, back
 
 
