@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from blisgemm import BlisgemmTypeError, BlisgemmValueError
 from blisgemm.ladder.accesses import accesses
 from blisgemm.machine.facts import Cache
+from blisgemm.teach import trace as trace_module
 from blisgemm.teach.cachesim import TEACHING_MACHINE, Counts, Nests, loop_order_stream, simulate, simulate_trace
 from blisgemm.teach.streams import A_PACK, B_PACK, OPERANDS, READ, UPDATE, WRITE, A, B, C, sizes_of, trace_stream
 from blisgemm.teach.trace import trace
@@ -226,6 +227,33 @@ def test_a_trace_touches_what_its_operands_have_and_reads_packed_what_was_packed
             assert (operand, index) in written
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_packed_places_are_those_that_the_loops_go_to(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[tuple[int, ...]] = []
+
+    class Noting(trace_module._Recorder):
+        def pack_a(self, kernel: Any, panel: Any, out: Any) -> None:
+            super().pack_a(kernel, panel, out)
+            places.extend((A_PACK, out.row + x) for x in range(-(-panel.shape[0] // kernel.mr)))
+
+        def pack_b(self, kernel: Any, block: Any, out: Any) -> None:
+            super().pack_b(kernel, block, out)
+            places.extend((B_PACK, out.row + x) for x in range(-(-block.shape[1] // kernel.nr)))
+
+        def microkernel_of(self, kernel: Any, *arguments: Any) -> None:
+            super().microkernel_of(kernel, *arguments)
+            _, _, _, _, _, _, a_pack, ir, b, *_ = arguments
+            places.extend([(A_PACK, a_pack.row + ir // kernel.mr), (B_PACK, b.row)])
+
+    monkeypatch.setattr(trace_module, "_Recorder", Noting)
+    steps = trace(37, 41, 23, mr=2, nr=3, blocking=(12, 6, 10), threads=threads)
+    stream = trace_stream(steps)
+    widths = {A_PACK: steps.mr * steps.kc, B_PACK: steps.nr * steps.kc}
+    refs = [ref for nest in stream.nests for ref in stream.refs[nest[3] : nest[4]].tolist() if ref[0] in widths]
+    assert [(ref[0], ref[1] // widths[ref[0]]) for ref in refs] == places
+    assert len(places) > 1000 and all(ref[1] % widths[ref[0]] == 0 for ref in refs)
+
+
 def test_the_counts_after_each_step_end_with_the_whole_and_never_fall() -> None:
     steps = trace(32, 32, 32, machine="teaching", mr=4, nr=4, blocking=(16, 16, 16))
     counts = simulate_trace(steps, "teaching", record=True)
@@ -301,6 +329,21 @@ def test_loop_orders_move_what_the_rule_says_in_a_cache_of_one_set(order: str) -
     counts = simulate(loop_order_stream(order, 48, 48, 48), levels)
     rows = compare(predicted_loop_order(order, 48, 48, 48, levels), counts)
     assert all(0.9 < row.ratio < 1.1 for row in rows), rows
+
+
+@pytest.mark.parametrize(
+    ("shape", "machine", "path", "along"),
+    [((300, 31, 1100), "haswell", "direct", "ir"), ((4000, 16, 90), "generic-sse2", None, "jr")],
+)
+def test_the_direct_path_moves_what_the_rule_says(
+    shape: tuple[int, int, int], machine: str, path: str | None, along: str
+) -> None:
+    steps = trace(*shape, machine=machine, path=path)
+    moves = steps.events[np.flatnonzero((steps.events["ir"] > 0) | (steps.events["jr"] > 0))[0]]
+    assert steps.path == "direct" and moves[along] > 0
+    levels = [cache(1, 160), cache(1, 900, 2)]
+    rows = compare(predicted_traffic(steps, levels), simulate_trace(steps, levels))
+    assert all(0.85 < row.ratio < 1.15 for row in rows), rows
 
 
 def test_five_loops_move_what_the_rule_says() -> None:

@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel", help="a kernel of the catalog, such as f32_6x16_avx2")
     parser.add_argument("--path", help="direct, sweep, stream or packed, in place of the rule")
     parser.add_argument("--half", action=argparse.BooleanOptionalAction, help="read A as it lies, or pack it")
+    parser.add_argument("--threads", type=int, default=1, help="for how many threads the work is cut (default: 1)")
     parser.add_argument("--steps", type=int, default=16, help="steps to show (default: 16)")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="STEP", help="the first of them")
     parser.add_argument("--cache", action="store_true", help="count hits, misses and traffic, beside the textbook's")
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
     steps = trace(
         args.m, args.n, args.k, machine=args.machine, dtype=args.dtype, kernel=args.kernel,
-        blocking=_blocking(args.blocking), path=args.path, mr=args.mr, nr=args.nr, half=args.half,
+        blocking=_blocking(args.blocking), path=args.path, mr=args.mr, nr=args.nr, half=args.half, threads=args.threads,
     )  # fmt: skip
     machine = machine_named(args.machine)
     if args.json:

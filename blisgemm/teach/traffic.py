@@ -28,7 +28,7 @@ from ..errors import BlisgemmValueError
 from ..machine.facts import Cache, Machine
 from .cachesim import Counts, levels_of
 from .streams import A_PACK, B_PACK, OPERANDS, A, B, C
-from .trace import Trace
+from .trace import MICROKERNEL, Trace
 
 __all__ = ["WHY_THEY_DIFFER", "Traffic", "compare", "predicted_loop_order", "predicted_traffic", "tile_reads"]
 
@@ -192,8 +192,7 @@ def predicted_traffic(steps: Trace, machine: Machine | str | Sequence[Cache] | N
         body: tuple[int, ...] = (A if steps.half else A_PACK, B_PACK, C)
         elements += 2 * n * k * -(-m // steps.mc) + (0 if steps.half else 2 * m * k)
     else:
-        outer = {int(x) for x in steps.events["ir"][:2]}
-        tiles = (_Loop("i", mr), _Loop("j", nr)) if len(outer) == 1 else (_Loop("j", nr), _Loop("i", mr))
+        tiles = (_Loop("i", mr), _Loop("j", nr)) if _goes_along_rows(steps) else (_Loop("j", nr), _Loop("i", mr))
         loops, body = (*tiles, _Loop("p", kc)), (A, B, C)
         if steps.access == "copied":
             rows[B_PACK] = ("p", "j", k, n)
@@ -201,6 +200,12 @@ def predicted_traffic(steps: Trace, machine: Machine | str | Sequence[Cache] | N
             elements += 2 * n * k
     itemsize = int(np.dtype(steps.dtype).itemsize)
     return _predicted(loops, body, {"i": m, "j": n, "p": k}, rows, itemsize, elements, levels_of(machine))
+
+
+def _goes_along_rows(steps: Trace) -> bool:
+    """Whether the second micro-tile of the direct path lies beside the first, not below it."""
+    tiles = steps.events[steps.events["kind"] == MICROKERNEL]
+    return bool((tiles["ir"][: np.argmax(tiles["jr"] > 0)] == 0).all()) if tiles["jr"].any() else True
 
 
 def predicted_loop_order(
