@@ -43,7 +43,7 @@ def draw_climb(path: Path, climb: Climb, machine: str) -> None:
 def _draw_rungs(ax: Any, climb: Climb) -> None:
     colours = [_LAST if timed.threads > 1 else _BAR for timed in climb.rungs]
     texts = [
-        _rate(timed) + (f"   {timed.of_peak:.0%} of peak" if timed.of_peak > 0.005 else "") for timed in climb.rungs
+        _rate(timed) + (f", {timed.of_peak:.0%} of peak" if timed.of_peak > 0.005 else "") for timed in climb.rungs
     ]
     ax.set_xscale("log")
     ax.set_xlim(min(timed.gflops for timed in climb.rungs) / 3, climb.peak_gflops * climb.rungs[-1].threads * 1.6)
@@ -90,4 +90,4 @@ def _rate(timed: Timed) -> str:
 
 
 def _label(timed: Timed, climb: Climb) -> str:
-    return f"{timed.name}  {timed.title}{timed.beside(climb.n)}"
+    return f"{timed.name}: {timed.title}{timed.beside(climb.n)}"
