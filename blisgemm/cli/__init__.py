@@ -20,7 +20,10 @@ from contextlib import suppress
 
 __all__ = ["COMMANDS", "main"]
 
-COMMANDS = ("demo", "info", "mul", "explain", "asm", "bench", "ladder", "roofline", "trace", "page", "serve", "tune", "selftest")
+COMMANDS = (
+    "demo", "info", "mul", "explain", "asm", "bench", "ladder", "roofline", "trace", "page", "serve", "tune",
+    "selftest",
+)  # fmt: skip
 
 _DESCRIPTION = "Matrix multiply after Goto and BLIS: fast on any array, the same bits on every machine."
 _EXAMPLES = """\
