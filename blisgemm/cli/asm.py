@@ -1,33 +1,39 @@
-"""Print a kernel as assembly, for any processor that LLVM knows, and count its k loop.
+"""Print a kernel as assembly, for any processor that LLVM knows: its k loop counted, its registers drawn.
 
-Knows: how the text is shown. Does not know: how it is made and counted (``ukernel.assembly``). The
-counts are comments, so that the output is still a file for an assembler.
+Knows: how the text is shown. Does not know: how it is made and counted (``ukernel.assembly``) or what registers hold
+(``teach``). Counts and map are comments, so that the output is still a file for an assembler.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from .console import verbatim
+from ..errors import BlisgemmValueError
+from .console import can_draw, verbatim
 
 if TYPE_CHECKING:
-    from ..ukernel.assembly import KLoop
-    from ..ukernel.spec import KernelSpec
+    from ..teach.kstep import KStep, Word
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "a kernel as assembly, for any processor"
+HELP = "a kernel as assembly, for any processor: counts, register map, differences"
+
+_STYLES = {
+    "sum": "cyan", "A": "yellow", "B": "green", "A and B": "bright_red", "product": "magenta", "frame": "dim", "": "",
+}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the kernel, the processor and the part to show."""
     parser.add_argument("kernel", help="a kernel of the catalog, such as f32_8x12_neon")
+    parser.add_argument("other", nargs="?", help="a second kernel: as --diff")
     parser.add_argument(
         "--cpu",
         metavar="NAME",
@@ -43,51 +49,105 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="micro-panels, or the matrices as they lie: B by rows or by columns, or a kc block in parts",
     )
     parser.add_argument("--loop-only", action="store_true", help="only the loop over k")
+    parser.add_argument("--map", action="store_true", help="only the counts and the register map")
+    parser.add_argument(
+        "--diff", metavar="KERNEL[@CPU]", help="compare the k loops of two kernels, or of one on two processors"
+    )
+    parser.add_argument("--json", action="store_true", help="counts, registers and the loop as JSON")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the counts, then the text."""
+    """Print the counts and the map, then the text; or a difference; or JSON."""
     from ..ukernel import assembly, catalog
-    from ..ukernel.emit import Access
 
-    spec = catalog.by_name(args.kernel)
     if args.cpu == "help":
-        arch, _ = assembly.target_of(spec, None, args.arch)
+        arch, _ = assembly.target_of(catalog.by_name(args.kernel), None, args.arch)
         verbatim(console, "\n".join(assembly.cpus_of(arch)))
         return 0
-    triple = assembly.triple_of(args.arch) if args.arch else None
-    text = assembly.assemble(spec, Access(args.access), args.cpu, triple)
-    loop = assembly.k_loop(text, spec)
-    head, _, body = text.partition("\n")
-    _print(console, head, *_account(spec, loop))
-    _print(console, *(loop.lines if args.loop_only else body.splitlines()), loop_lines=set(loop.lines))
+    if args.other and args.diff:
+        raise BlisgemmValueError(f"--diff: expected nothing beside a second kernel; got {args.diff!r}")
+    steps = [_read(name, args) for name in (args.kernel, args.diff or args.other) if name]
+    if args.json:
+        facts = [step.facts() for step in steps]
+        verbatim(console, json.dumps(facts[0] if len(facts) == 1 else facts, indent=1))
+    elif len(steps) > 1:
+        _print_difference(console, *steps)
+    else:
+        _print_kernel(console, steps[0], loop_only=args.loop_only, map_only=args.map)
     return 0
 
 
-def _account(spec: KernelSpec, loop: KLoop) -> list[str]:
+def _read(name: str, args: argparse.Namespace) -> KStep:
+    from ..teach.kstep import read_kernel
+    from ..ukernel import catalog
+    from ..ukernel.emit import Access
+
+    kernel, _, cpu = name.partition("@")
+    return read_kernel(catalog.by_name(kernel), Access(args.access), cpu or args.cpu, args.arch)
+
+
+def _print_kernel(console: Console, step: KStep, *, loop_only: bool, map_only: bool) -> None:
+    from ..teach.kstep import draw_map
+
+    head, _, body = step.text.partition("\n")
+    _print(console, head, *_account(step))
+    for words in draw_map(step, boxes=can_draw(console)):
+        text = _styled([("#   ", "green"), *words])
+        text.rstrip()
+        console.print(text, soft_wrap=True)
+    if not map_only:
+        lines = step.loop.lines if loop_only else body.splitlines()
+        _print(console, "", *lines, loop_lines=set(step.loop.lines), step=step)
+
+
+def _account(step: KStep) -> list[str]:
     """Return what one k step does, beside what the tile needs."""
-    steps = loop.steps or 1
-    product = "fmas" if spec.isa.fma else "products, each with its sum"
-    chains = f" x {spec.chains} sums" if spec.chains > 1 else ""
-    vectors = "1 vector" if spec.row_vectors == 1 else f"{spec.row_vectors} vectors"
-    lane = "" if loop.broadcasts or spec.isa.broadcast != "lane" else ": each fma picks a lane of A"
-    spilled = " (spilled registers)" if loop.stack_accesses else ""
-    rows = [
-        (loop.fmas, f"{product}; the tile needs {spec.mr} rows x {vectors}{chains} = {spec.fmas_per_k}"),
-        (loop.loads, "vector loads"),
-        (loop.broadcasts, f"broadcasts{lane}"),
-        (loop.stack_accesses, f"accesses of the stack{spilled}"),
-        (loop.others, "other instructions: moves, addresses, the loop itself"),
-    ]
-    if loop.calls:
-        rows.append((loop.calls, "calls of a function: this processor has no fma"))
+    from ..teach.kstep import needs
+
+    loop, steps = step.loop, step.loop.steps or 1
     lines = [f"# k loop: {len(loop.lines) - 1} instructions for {steps} step{'s' * (steps > 1)} of k; per step"]
-    lines += [f"#   {count / steps:5.4g} {what}" for count, what in rows]
-    return [*lines, f"# {loop.registers} vector registers; {spec.isa.name} has {spec.isa.registers}", ""]
+    for need in needs(step):
+        text = need.what
+        if need.needed is None:
+            text += f": {need.why}" if need.counted else ""
+        elif need.needed:
+            text += f"; the tile needs {need.why} = {need.needed:.4g}"
+            text += (
+                " (vectors that are too wide here are split)"
+                if need.counted > need.needed == step.spec.fmas_per_k
+                else ""
+            )
+        elif need.counted:
+            text += f": {need.why}"
+        lines.append(f"#   {need.counted:5.4g} {text}")
+    return [*lines, f"# {loop.registers} vector registers; {step.spec.isa.name} has {step.spec.isa.registers}"]
 
 
-def _print(console: Console, *lines: str, loop_lines: Container[str] = ()) -> None:
-    """Print lines; on a terminal with comments, labels, directives and multiply-adds told apart."""
+def _print_difference(console: Console, one: KStep, other: KStep) -> None:
+    from ..teach.kstep import difference, table
+
+    rows = table((one, other))
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    for number, row in enumerate(rows):
+        line = f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}"
+        console.print(Text(line, style="bold" if not number else ""), soft_wrap=True)
+    console.print(Text(f"\n--- {one.title}\n+++ {other.title}", style="bold"), soft_wrap=True)
+    for line in difference(one, other):
+        style = {"-": "red", "+": "green"}.get(line[0], "dim")
+        console.print(Text(line, style=style), soft_wrap=True)
+
+
+def _styled(words: Iterable[Word]) -> Text:
+    text = Text()
+    for word, role in words:
+        text.append(word, _STYLES.get(role, role))
+    return text
+
+
+def _print(console: Console, *lines: str, loop_lines: Container[str] = (), step: KStep | None = None) -> None:
+    """Print lines; on a terminal with comments, labels, directives, and registers of the k loop by their role."""
+    from ..teach.kstep import roles_in
+
     for line in lines:
         text = Text(line)
         if line.startswith("#"):
@@ -96,6 +156,6 @@ def _print(console: Console, *lines: str, loop_lines: Container[str] = ()) -> No
             text.stylize("bold yellow")
         elif re.match(r"\s+\.", line):
             text.stylize("dim")
-        elif line in loop_lines and re.match(r"\s+(vf\w*m|fml|fmadd|xvm|v?mulp|vfmacc|vfmadd)", line):
-            text.stylize("cyan")
+        elif step is not None and line in loop_lines:
+            text = _styled(roles_in(step, line))
         console.print(text, soft_wrap=True)

@@ -20,11 +20,11 @@ from llvmlite import ir
 
 from ..errors import BlisgemmValueError
 from ..machine import host_arch
-from .dialects import ARCHES, CALL, Dialect, innermost_loops
+from .dialects import ARCHES, CALL, PREFETCH, Dialect, innermost_loops
 from .emit import Access, emit_microkernel
 from .spec import KernelSpec
 
-__all__ = ["ARCHES", "KLoop", "assemble", "cpus_of", "k_loop", "target_of", "triple_of"]
+__all__ = ["ARCHES", "KLoop", "arch_of_text", "assemble", "cpus_of", "k_loop", "target_of", "triple_of"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class KLoop:
         loads: loads into vector registers that do not broadcast.
         broadcasts: instructions that spread one element over all lanes, from memory or register.
         stack_accesses: reads and writes of the stack, which are spills (or late arguments).
+        stores: vector registers written to memory.
+        prefetches: lines asked for ahead.
         others: instructions that are none of these: moves, addresses, sums of separate products, the loop.
         calls: calls of a function, such as ``fmaf`` where a processor has no fma.
         registers: different vector registers named.
@@ -49,6 +51,8 @@ class KLoop:
     loads: int
     broadcasts: int
     stack_accesses: int
+    stores: int
+    prefetches: int
     others: int
     calls: int
     registers: int
@@ -177,7 +181,7 @@ def k_loop(assembly: str, spec: KernelSpec) -> KLoop:
     Raises:
         BlisgemmValueError: the text holds no loop with a multiply-add.
     """
-    dialect = ARCHES[_arch_of(assembly.partition(" for ")[2])]
+    dialect = ARCHES[arch_of_text(assembly)]
     if re.search(dialect.frame, assembly):
         dialect = replace(dialect, stack=f"{dialect.stack}|{dialect.by_frame}")
     counted = [_count(lines, dialect, spec) for lines in innermost_loops(assembly)]
@@ -189,9 +193,14 @@ def k_loop(assembly: str, spec: KernelSpec) -> KLoop:
     return found
 
 
+def arch_of_text(assembly: str) -> str:
+    """Return the architecture that ``assemble`` has written on the first line of its text."""
+    return _arch_of(assembly.partition(" for ")[2])
+
+
 def _count(lines: list[str], dialect: Dialect, spec: KernelSpec) -> tuple[int, KLoop]:
     """Return how many elements a turn of the loop updates, and all counts."""
-    fmas = lanes = loads = broadcasts = stacked = others = calls = 0
+    fmas = lanes = loads = broadcasts = stacked = stores = prefetches = others = calls = 0
     registers: set[str] = set()
     for text in map(str.strip, lines):
         width = _fma_lanes(text, dialect, spec)
@@ -201,11 +210,14 @@ def _count(lines: list[str], dialect: Dialect, spec: KernelSpec) -> tuple[int, K
         loads += 0 if not is_load else 2 if text.startswith("ldp") else 1
         stacked += bool(re.search(dialect.stack, text))
         calls += bool(re.match(CALL, text))
-        others += not (width or broadcast or is_load or text.endswith(":"))
+        is_store, ahead = bool(re.match(dialect.store, text)), bool(re.match(PREFETCH, text))
+        stores, prefetches = stores + is_store, prefetches + ahead
+        others += not (width or broadcast or is_load or is_store or ahead or text.endswith(":"))
         registers |= _registers(text, dialect)
     elements = lanes or calls
     steps = elements // (spec.mr * spec.nr * spec.chains)
-    return elements, KLoop(tuple(lines), steps, fmas, loads, broadcasts, stacked, others, calls, len(registers))
+    counts = (steps, fmas, loads, broadcasts, stacked, stores, prefetches, others, calls, len(registers))
+    return elements, KLoop(tuple(lines), *counts)
 
 
 def _fma_lanes(text: str, dialect: Dialect, spec: KernelSpec) -> int:

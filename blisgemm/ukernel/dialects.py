@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["ARCHES", "CALL", "Dialect", "innermost_loops"]
+__all__ = ["ARCHES", "CALL", "PREFETCH", "Dialect", "innermost_loops"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Dialect:
     product: str  # what stands for the fma in a kernel of a set without it
     load: str
     broadcast: str
+    store: str  # of a vector register
     stack: str
     frame: str  # the function keeps a frame pointer
     by_frame: str  # what is addressed by it
@@ -43,6 +44,7 @@ ARCHES: dict[str, Dialect] = {
         product=r"v?mulp[sd]\b",
         load=r"\S+\s+[^,(]*\(.*\),.*%[xyz]mm\d+(\s*\{.*)?$",
         broadcast=r"v?broadcast|vmovddup|.*\{1to|shufps|pshufd|unpcklpd|movlhps",
+        store=r"\S+\s+%[xyz]mm\d+,.*\)(\s*\{.*)?$",
         stack=r"\(%rsp",
         frame=r"(?m)^\s*movq\s+%rsp, %rbp$",
         by_frame=r"\(%rbp",
@@ -55,6 +57,7 @@ ARCHES: dict[str, Dialect] = {
         product=r"fmul\b",
         load=r"(ldu?r|ldp|ld1)\s+\{?\s*[qvds]\d",
         broadcast=r"(dup|ld1r)\b",
+        store=r"(stu?r|stp|st1)\s+\{?\s*[qvds]\d",
         stack=r"\[sp",
         frame=r"(?m)^\s*(mov|add)\s+x29, sp",
         by_frame=r"\[x29",
@@ -67,6 +70,7 @@ ARCHES: dict[str, Dialect] = {
         product=r"xvmul[sd]p",
         load=r"(lxv\w*|lxs\w*|lvx|lf[sd]x?)\s",
         broadcast=r"lxv[wd]sx|xxsplt[wd]|vsplt",
+        store=r"(stxv?\w*|stf[sd]\w*|stvx)\s",
         stack=r"\(1\)|^(lx|stx|lv|stv)\w* \d+, 1, \d+$",
         frame=r"(?m)^\s*mr\s+31, 1$",
         by_frame=r"\(31\)|^(lx|stx|lv|stv)\w* \d+, 31, \d+$",
@@ -79,6 +83,7 @@ ARCHES: dict[str, Dialect] = {
         product=r"v?fmul\.",
         load=r"(fl[wd]|vle\d+\.v)\b",
         broadcast=r"vfmv\.v\.f|vrgather|vlse\d+",
+        store=r"(fs[wd]|vs[se]\d+\.v)\b",
         stack=r"\(sp\)",
         frame=r"(?m)^\s*addi\s+s0, sp,",
         by_frame=r"\(s0\)",
@@ -91,6 +96,7 @@ _BRANCH = r"\s+(j\w*|b|b\w*|cbn?z|tbn?z|ret\w*)(\s|$|\.\w+\s)(?<!\sbl\s)"
 _COMPUTED = r"\s+(jmpq?\s+\*|br\s|bctr|jr\s)"  # goes to what a table of addresses or distances says
 _TABLE = r"(?m)^\s+\.(?:quad|long|word|hword|byte|xword|4byte|8byte|half)\s+(.*\.L.*)$"
 _LEAVES = r"\s+(jmpq?|j|b|jr|br|ret\w*|blr|bctr)(\s|$)"
+PREFETCH = r"(prefetch|prfm|dcbt)"
 CALL = r"(callq?|bl|blr|bctrl|jalr?)\s"
 
 
