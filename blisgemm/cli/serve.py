@@ -9,7 +9,7 @@ import argparse
 
 from rich.console import Console
 
-from .console import CommandError, verbatim
+from .console import CommandError
 from .page import add_product, blocking_of
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -37,10 +37,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
     except OSError as error:
         raise CommandError(f"port {args.port}: {error.strerror or error}") from None
     with server:
-        verbatim(console, f"http://127.0.0.1:{server.server_port}/  (Ctrl-C stops)")
-        console.file.flush()
         try:
+            _say(console, f"http://127.0.0.1:{server.server_port}/  (Ctrl-C stops)")
             server.serve_forever()
         except KeyboardInterrupt:
-            verbatim(console, "stopped")
+            _say(console, "stopped")
     return 0
+
+
+def _say(console: Console, text: str) -> None:
+    """Write a line at once, past Rich's buffer, which would repeat a line that Ctrl-C interrupts."""
+    console.file.write(f"{text}\n")
+    console.file.flush()

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..blocking import low_et_al
 from ..errors import BlisgemmTypeError, BlisgemmValueError
 from ..machine.facts import Machine
 from ..ukernel.spec import SHORT_NAMES
@@ -152,7 +153,7 @@ def make_model(
     Example:
         >>> model = make_model(48, 48, 48)
         >>> model.problem.machine.name, model.start
-        ('teaching', {'mr': 4, 'nr': 8, 'mc': 24, 'nc': 16, 'kc': 24})
+        ('teaching', {'mr': 4, 'nr': 8, 'mc': 24, 'nc': 24, 'kc': 16})
     """
     for name, extent in (("m", m), ("n", n), ("k", k)):
         if isinstance(extent, bool) or not hasattr(extent, "__index__"):
@@ -167,12 +168,15 @@ def make_model(
     tile = (own.kernel.mr if mr is None else mr, own.kernel.nr if nr is None else nr)
     lanes = problem.kernel(*tile).lanes  # raises where the tile does not fit
     model = own.blocking
-    begin = dict(zip(("mc", "nc", "kc"), blocking or (model.mc, model.nc, model.kc), strict=True))
+    begin = {"mc": model.mc, "nc": model.nc, "kc": model.kc}
+    if small:  # so that all five loops turn, and both micro-panels fit in L1
+        paper = low_et_al(there, problem.kernel(*tile))
+        begin = {"mc": _even(m, 2, tile[0]), "nc": _even(n, 2, tile[1]), "kc": min(paper.kc, _even(k, 2, 1))}
+    if blocking is not None:
+        begin = dict(zip(begin, blocking, strict=True))
     for name, size in begin.items():
         if not isinstance(size, int) or size < 1:
             raise BlisgemmValueError(f"blocking: expected {name} >= 1; got {size!r}")
-    if blocking is None and small:  # so that all five loops turn
-        begin |= {"mc": _even(m, 2, tile[0]), "kc": _even(k, 2, 1)}
     taller = {x for x in (range(1, 2 * there.isa.registers) if every else (2, 4, 6)) if _fits(problem, x, tile[1])}
     wider = {
         x * lanes for x in (range(1, there.isa.registers) if every else (1, 2)) if _fits(problem, tile[0], x * lanes)
@@ -188,7 +192,7 @@ def make_model(
         values = {_even(whole, part, step) for part in ((1, 2, 4) if small else (1, 2))}
         if every:
             values = set(range(step, extent + step, max(step, _even(extent, _MOST_STOPS, step))))
-        chosen[name] = (values | {begin[name]} | ({model.nc} if small and name == "nc" else set()), begin[name])
+        chosen[name] = (values | {begin[name]}, begin[name])
     axes = []
     for name, (found, start) in chosen.items():
         values_found = tuple(sorted(found))

@@ -25,9 +25,9 @@ from .trace import MICROKERNEL, PACK_A, PACK_B, Trace
 
 __all__ = ["MOST_STEPS", "Loop", "steps_of", "thinned"]
 
-# Steps that are played one by one, at most; source: our choice (five minutes at 20 a second). A longer trace is thinned
+# Steps that are played one by one, at most; source: our choice (five minutes at 30 a second). A longer trace is thinned
 # to whole micro-panels, then to whole blocks, then to whole panels.
-MOST_STEPS = 6000
+MOST_STEPS = 10000
 
 _GRAINS: tuple[tuple[str, ...], ...] = (("ic", "pc", "jc", "ir"), ("ic", "pc", "jc"), ("ic", "pc"), ("ic",))
 _GRAIN_WORDS = (
@@ -72,6 +72,8 @@ def thinned(trace: Trace, most: int = MOST_STEPS) -> tuple[npt.NDArray[np.intp],
         starts = np.flatnonzero(changed)
         if len(starts) <= most:
             break
+    if (events["ic"] < 0).all():  # no blocks
+        words = "a row of micro-tiles is made" if trace.kernel else "the two inner loops go round"
     calls = np.diff(np.append(starts, len(events)))[events["kind"][starts] == MICROKERNEL]
     most_calls = f"{calls.min()} to {calls.max()}" if calls.min() < calls.max() else f"{calls.max()}"
     return starts, (

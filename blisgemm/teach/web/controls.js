@@ -120,5 +120,7 @@ function start() {
   return chooseRung(model.rungs.find((rung) => rung.key === model.start));
 }
 
-window.addEventListener("error", (event) => (find("failure").textContent = `The page has failed: ${event.message}`));
+const fail = (words) => (find("failure").textContent = `The page has failed: ${words}`);
+window.addEventListener("error", (event) => fail(event.message));
+window.addEventListener("unhandledrejection", (event) => fail(event.reason.message));
 start().then(() => (document.body.dataset.ready = "yes"));

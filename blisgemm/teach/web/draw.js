@@ -186,7 +186,7 @@ function drawCurve(svg, curves) {
     let d = "";
     for (let index = 0; index < values.length; index += stride) d += `${d ? "L" : "M"}${((index / last) * wide).toFixed(1)},${(tall - (values[index] / top) * (tall - 4)).toFixed(1)}`;
     d += `L${wide},${(tall - (values[values.length - 1] / top) * (tall - 4)).toFixed(1)}`;
-    svg.append(shape("path", { d, fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": DASHES[order] }));
+    svg.append(shape("path", { d, fill: "none", stroke: colour, "stroke-width": 2, "vector-effect": "non-scaling-stroke", "stroke-dasharray": DASHES[order] }));
   });
   const cursor = shape("line", { x1: 0, x2: 0, y1: 0, y2: tall, class: "cursor", "stroke-width": 1.5 });
   svg.append(cursor);

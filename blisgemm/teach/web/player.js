@@ -26,7 +26,7 @@ function stepWords(step) {
 function showLoops() {
   const body = find("loops").tBodies[0];
   body.replaceChildren(
-    ...steps().loops.map((loop) => html("tr", {}, html("th", { scope: "row" }, loop.name), html("td", { class: "value", id: `loop-${loop.column}` }), html("td", { class: "note-cell" }, loop.what))),
+    ...steps().loops.map((loop, depth) => html("tr", {}, html("th", { scope: "row" }, loop.name), html("td", { class: "value", id: `loop-${depth}` }), html("td", { class: "note-cell" }, loop.what))),
   );
 }
 
@@ -38,7 +38,10 @@ function showStep() {
   const words = stepWords(step);
   find("step-text").textContent = words;
   find("matrices-name").textContent = `A is ${data.m} by ${data.k}, B ${data.k} by ${data.n}, C ${data.m} by ${data.n}. ${words}`;
-  for (const loop of data.loops) find(`loop-${loop.column}`).textContent = at(loop.column) < 0 ? "–" : `${at(loop.column)}` + (loop.step ? ` of ${loop.extent} by ${loop.step}` : "");
+  data.loops.forEach((loop, depth) => {
+    const where = loop.column ? at(loop.column) : -1;
+    find(`loop-${depth}`).textContent = where < 0 ? `all ${loop.extent}` : `${where} of ${loop.extent} by ${loop.step}`;
+  });
   showRegisters(data, at);
   showHeld(step);
   if (data.packs) {
