@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +24,13 @@ if __name__ == "__main__":  # as a script: the library lies above
 
 import blisgemm
 from blisgemm.machine import host_isas
+from blisgemm.testing.cases import covering as covering  # as: for the tests that take these from here
+from blisgemm.testing.layouts import INPUT_LAYOUTS as INPUT_LAYOUTS
+from blisgemm.testing.layouts import OUTPUT_LAYOUTS as OUTPUT_LAYOUTS
+from blisgemm.testing.layouts import lay_out as lay_out
+from blisgemm.testing.layouts import surroundings as surroundings
+from blisgemm.testing.reference import op as op
+from blisgemm.testing.values import draw_reals as draw_reals
 from blisgemm.ukernel import catalog
 from blisgemm.ukernel.operand import steps_of_columns
 from blisgemm.ukernel.spec import KernelSpec, steps_of_sweep
@@ -32,7 +39,6 @@ from blisgemm.ways import wants_swap
 REPOSITORY = Path(__file__).resolve().parents[1]
 DTYPES = ("float32", "float64", "complex64", "complex128")
 TRANS: tuple[Any, ...] = (False, "T", "C", "R")
-CANARY = 77  # a small integer that no test's data or product padding uses as "nothing"
 
 # ---- kernels ------------------------------------------------------------------------------------
 
@@ -151,8 +157,10 @@ def suited(way: str, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarr
     if way == "packed":
         return a, b
     if way == "half":
-        return _c(a), np.asfortranarray(b)
-    return (np.ascontiguousarray(a), np.asfortranarray(b)) if way == "columns" else (np.asfortranarray(a), _c(b))
+        return np.array(a, order="C"), np.asfortranarray(b)
+    if way == "columns":
+        return np.ascontiguousarray(a), np.asfortranarray(b)
+    return np.asfortranarray(a), np.array(b, order="C")
 
 
 def tiny_plan(
@@ -211,142 +219,15 @@ def draw(rng: np.random.Generator, shape: Sequence[int], dtype: Any, largest: in
     return values
 
 
-def draw_reals(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """Draw numbers of both signs over some 12 binary orders of magnitude, where rounding shows."""
-    dtype = np.dtype(dtype)
-
-    def one() -> np.ndarray:
-        return rng.standard_normal(shape) * np.exp2(rng.integers(-6, 7, shape))
-
-    values = one()
-    return (values + 1j * one() if dtype.kind == "c" else values).astype(dtype)
-
-
-def covering(rng: np.random.Generator, count: int, **axes: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Yield ``count`` cases of the product of ``axes``: random, every value of an axis equally often."""
-    columns = {}
-    for name, values in axes.items():
-        times = -(-count // len(values))
-        order = rng.permutation(times * len(values))[:count] % len(values)
-        missing = set(range(len(values))) - set(order.tolist())
-        order[: len(missing)] = list(missing)
-        columns[name] = [values[i] for i in order]
-    for i in range(count):
-        yield {name: column[i] for name, column in columns.items()}
-
-
 # ---- layouts ------------------------------------------------------------------------------------
 
-
-def _c(values: np.ndarray) -> np.ndarray:
-    return np.array(values, order="C")
-
-
-def _f(values: np.ndarray) -> np.ndarray:
-    return np.array(values, order="F")
-
-
-def _sliced(values: np.ndarray) -> np.ndarray:
-    m, n = values.shape
-    view = np.full((2 * m + 1, 3 * n + 2), CANARY, values.dtype)[1 : 2 * m : 2, 1 : 3 * n : 3]
-    view[...] = values
-    return view
-
-
-def _columns(values: np.ndarray) -> np.ndarray:
-    """Unit column stride with a leading dimension larger than n: the usual sub-matrix."""
-    m, n = values.shape
-    view = np.full((m + 2, n + 3), CANARY, values.dtype)[1 : m + 1, 1 : n + 1]
-    view[...] = values
-    return view
-
-
-def _columns_f(values: np.ndarray) -> np.ndarray:
-    return _columns(values.T).T
-
-
-def _reversed(values: np.ndarray) -> np.ndarray:
-    view = np.empty(values.shape, values.dtype)[::-1, ::-1]
-    view[...] = values
-    return view
-
-
-def _reversed_rows(values: np.ndarray) -> np.ndarray:
-    view = np.empty(values.shape, values.dtype)[::-1]
-    view[...] = values
-    return view
-
-
-def _unaligned(values: np.ndarray) -> np.ndarray:
-    view = np.empty(values.nbytes + 1, np.uint8)[1:].view(values.dtype).reshape(values.shape)
-    view[...] = values
-    return view
-
-
-def _swapped(values: np.ndarray) -> np.ndarray:
-    return values.astype(values.dtype.newbyteorder())
-
-
-def _field(values: np.ndarray) -> np.ndarray:
-    """A field of a packed record: strides that are no multiple of the itemsize."""
-    record = np.dtype([("before", "S3"), ("x", values.dtype), ("after", "S2")])
-    view = np.empty(values.shape, record)["x"]
-    view[...] = values
-    return view
-
-
-def _zero_rows(values: np.ndarray) -> np.ndarray:
-    return np.broadcast_to(values[:1].copy(), values.shape) if values.shape[0] else _c(values)
-
-
-def _zero_columns(values: np.ndarray) -> np.ndarray:
-    return np.broadcast_to(values[:, :1].copy(), values.shape) if values.shape[1] else _c(values)
-
-
-_LAYOUTS = {
-    "C": _c, "F": _f, "sliced": _sliced, "columns": _columns, "columns_F": _columns_f, "reversed": _reversed,
-    "reversed_rows": _reversed_rows, "unaligned": _unaligned, "swapped": _swapped, "field": _field,
-    "zero_rows": _zero_rows, "zero_columns": _zero_columns,
-}  # fmt: skip
-INPUT_LAYOUTS = tuple(_LAYOUTS)
-OUTPUT_LAYOUTS = tuple(name for name in _LAYOUTS if not name.startswith("zero"))
 
 # Rows of unit stride, as the direct path wants B (if C has them too), and columns of unit stride.
 ROW_LAYOUTS = ("C", "columns", "reversed_rows", "unaligned", "swapped", "zero_rows")
 COLUMN_LAYOUTS = ("F", "columns_F", "zero_columns")
 
 
-def lay_out(values: np.ndarray, layout: str) -> np.ndarray:
-    """Return ``values`` (2-D) in the named layout; the zero-stride ones repeat the first row or column."""
-    return _LAYOUTS[layout](values)
-
-
-def surroundings(view: np.ndarray) -> bytes:
-    """Return every byte of the buffer behind ``view`` that doesn't belong to ``view``."""
-    root = view
-    while isinstance(root.base, np.ndarray):
-        root = root.base
-    if root.size == 0 or view.size == 0:
-        return b""
-    buffer = (root if root.flags.c_contiguous else root.T).reshape(-1).view(np.uint8)
-    start = view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-    offsets = np.array([start])
-    for extent, stride in zip(view.shape, view.strides, strict=True):
-        offsets = (offsets[:, None] + np.arange(extent) * stride).reshape(-1)
-    outside = np.ones(buffer.size, bool)
-    for byte in range(view.itemsize):
-        outside[offsets + byte] = False
-    return buffer[outside].tobytes()
-
-
 # ---- references ---------------------------------------------------------------------------------
-
-
-def op(x: np.ndarray, trans: Any) -> np.ndarray:
-    """Return ``op(x)`` of gemm."""
-    if trans in ("C", "R"):
-        x = x.conj()
-    return x.T if trans in (True, "T", "C") else x
 
 
 def exact_gemm(a: np.ndarray, b: np.ndarray, c: np.ndarray | None, alpha: complex, beta: complex) -> np.ndarray:
