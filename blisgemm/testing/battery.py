@@ -15,16 +15,17 @@ from ..errors import BlisgemmValueError
 from .cases import TILES, extents_around
 from .layouts import INPUT_LAYOUTS
 from .matmul_rules import MATMUL_RULES
+from .memory_rules import MEMORY_RULES
 from .report import Report, RuleResult
-from .rules import GEMM_RULES, Rule, Setting
+from .rules import Rule, Setting
 from .subject import Subject, make_subject
+from .value_rules import VALUE_RULES
 
 __all__ = ["check_gemm", "check_matmul"]
 
-_BLOCKS = (
-    64,
-    256,
-)  # kc of the libraries that BLIS and OpenBLAS configure lie between 128 and 640; a small one is quick
+GEMM_RULES = [*VALUE_RULES, *MEMORY_RULES]
+# kc of the libraries that BLIS and OpenBLAS configure lie between 128 and 640; a small one is quick.
+_BLOCKS = (64, 256)
 
 
 def check_gemm(

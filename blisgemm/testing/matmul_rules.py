@@ -11,7 +11,7 @@ import numpy as np
 
 from .assertions import assert_exact
 from .report import Failure
-from .rules import Rule, Setting, Trials, rule
+from .rules import MOST, Rule, Setting, Trials, rule
 from .subject import Subject
 from .values import draw_integers
 
@@ -20,7 +20,6 @@ __all__ = ["MATMUL_RULES"]
 Array = np.ndarray[Any, Any]
 
 MATMUL_RULES: list[Rule] = []
-_MOST = 4
 
 _VECTORS = (((4,), (4,)), ((1,), (1,)), ((3,), (3, 5)), ((6, 3), (3,)), ((2, 6, 3), (3,)), ((3,), (2, 3, 5)))
 _STACKS = (
@@ -55,7 +54,7 @@ def _shapes(subject: Subject, setting: Setting, shapes: Any) -> Trials:
     for dtype in setting.dtypes:
         rng = setting.rng("shapes", dtype)
         for shape_a, shape_b in shapes:
-            a, b = (draw_integers(rng, shape, dtype, k=shape_a[-1], most=_MOST) for shape in (shape_a, shape_b))
+            a, b = (draw_integers(rng, shape, dtype, k=shape_a[-1], most=MOST) for shape in (shape_a, shape_b))
             yield _against_numpy(subject, a, b, "")
 
 
@@ -74,7 +73,7 @@ def _promotion(subject: Subject, setting: Setting) -> Trials:
     rng = setting.rng("promotion")
     for of_a in setting.dtypes:
         for of_b in setting.dtypes:
-            a, b = (draw_integers(rng, shape, x, k=3, most=_MOST) for shape, x in (((5, 3), of_a), ((3, 4), of_b)))
+            a, b = (draw_integers(rng, shape, x, k=3, most=MOST) for shape, x in (((5, 3), of_a), ((3, 4), of_b)))
             yield _against_numpy(subject, a, b, "")
 
 
