@@ -257,9 +257,8 @@ def test_each_step_says_which_parts_it_multiplies(browser: Browser, url: str, mo
 
 def test_it_plays_to_the_end_and_stops(browser: Browser, url: str) -> None:
     browser.show(url)
-    pressed = browser.js(
-        "setSpeed(10); const play = document.getElementById('play'); play.click(); return play.getAttribute('aria-label')"
-    )
+    browser.js("setSpeed(10)")
+    pressed = browser.js("const play = find('play'); play.click(); return play.getAttribute('aria-label')")
     assert pressed == "Pause"
     browser.wait(lambda: browser.js("return state.step > 0"), "it has begun")
     browser.wait(lambda: browser.js("return !state.playing"), "it has ended")
@@ -399,7 +398,7 @@ def test_a_thinned_page_says_what_a_step_stands_for(
     path.write_text(page_of(make_model(24, 24, 24, mr=2, nr=4, blocking=(12, 12, 12))), encoding="utf-8")
     browser.show(path.as_uri())
     browser.choose("r6")
-    assert "too many to play one by one" in browser.text("thinned")
+    assert "too many to play one by one" in browser.text("notes")
     browser.js("seek(2)")
     assert "calls of the microkernel: C[0:12, 0:12]" in browser.text("step-text")
 

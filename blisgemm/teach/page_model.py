@@ -36,6 +36,10 @@ AXES = {"mr": "rows of a micro-tile", "nr": "columns of a micro-tile", "mc": "ro
 # chosen. Source: our choice; three matrices of 128 x 128 float32 are three times its L3.
 SMALL = 128
 
+# Up to this extent sliders have three sizes of a block, beyond it two, and the one to start with. Source: our choice;
+# pages of 64 x 64 x 64 and of 96 x 96 x 96 take 15 s to make on two cores of a Zen 3, of which compiling takes 6.
+TINY = 64
+
 _MOST_STOPS = 64  # of a slider whose settings are made when they are asked for; source: our choice, as pixels allow
 
 
@@ -189,7 +193,7 @@ def make_model(
     }
     for name, extent, step in (("mc", m, tile[0]), ("nc", n, tile[1]), ("kc", k, 1)):
         whole = extent if small else begin[name]
-        values = {_even(whole, part, step) for part in ((1, 2, 4) if small else (1, 2))}
+        values = {_even(whole, part, step) for part in ((1, 2, 4) if max(m, n, k) <= TINY else (1, 2))}
         if every:
             values = set(range(step, extent + step, max(step, _even(extent, _MOST_STOPS, step))))
         chosen[name] = (values | {begin[name]}, begin[name])

@@ -79,9 +79,9 @@ class Order:
         return m * n * k <= self.most_terms and (problem.dtype in DTYPES or self.key in ("r6", "half", "r8"))
 
 
-# Terms up to which plain loops and small tiles are counted access by access. Source: our choice; 10^7 accesses, 100 MB
-# and a few seconds.
-_MOST_TERMS = 160**3
+# Terms up to which plain loops and small tiles are counted access by access. Source: our choice; 6 * 10^6 accesses, some
+# 200 MB and a few seconds.
+_MOST_TERMS = 128**3
 
 
 def _plain(order: str) -> Callable[[Problem, Blocks], Recorded]:

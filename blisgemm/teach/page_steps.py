@@ -29,6 +29,8 @@ __all__ = ["MOST_STEPS", "Loop", "steps_of", "thinned"]
 # to whole micro-panels, then to whole blocks, then to whole panels.
 MOST_STEPS = 10000
 
+_TURNED = "The library computes C transposed here, as B transposed times A transposed: that is what is drawn."
+
 _GRAINS: tuple[tuple[str, ...], ...] = (("ic", "pc", "jc", "ir"), ("ic", "pc", "jc"), ("ic", "pc"), ("ic",))
 _GRAIN_WORDS = (
     "a micro-panel of A meets a block of B",
@@ -132,7 +134,7 @@ def steps_of(
             "operands": [counts.operands[x] for x in met],
         },
         **history,
-        "thinned": note,
+        "notes": [note] * bool(note) + [_TURNED] * trace.swapped,
     }
 
 

@@ -22,8 +22,8 @@ async function choose(restart = false) {
   showBlocks();
   find("packed").hidden = !data.packs;
   find("seek").max = lastStep();
-  find("thinned").textContent = data.thinned;
-  find("thinned").hidden = !data.thinned;
+  find("notes").textContent = data.notes.join(" ");
+  find("notes").hidden = !data.notes.length;
   showCompare();
   seek(Math.round(share * lastStep()));
   document.body.dataset.setting = setting.key;

@@ -35,6 +35,8 @@ function stripes(letter) {
   return pattern;
 }
 
+const LAYERS = 8;
+
 /** The three matrices, B above C and A to its left, so that rows and columns meet. */
 class Matrices {
   constructor(svg) {
@@ -88,7 +90,7 @@ class Matrices {
     place(this.parts[part], x + column * s, y + row * s, empty ? 0 : Math.max(least_, (columnEnd - column) * s), empty ? 0 : Math.max(least_, (rowEnd - row) * s));
   }
 
-  /** Shade what C has got so far: one layer a value of p0, so that C darkens with p. */
+  /** Shade what C has got so far, in up to LAYERS layers along p: C darkens as its sums grow. */
   shade(columns, step, terms) {
     if (step < this.drawn) {
       this.parts["c-done"].replaceChildren();
@@ -99,14 +101,14 @@ class Matrices {
     const changed = new Set();
     for (let index = this.drawn + 1; index <= step; index++) {
       if (columns.kind[index] !== 2) continue;
-      const p0 = columns.p0[index];
-      if (!this.passes.has(p0)) {
-        const share = (columns.p1[index] - p0) / terms;
+      const layer = Math.floor((LAYERS * columns.p0[index]) / terms);
+      if (!this.passes.has(layer)) {
+        const share = Math.max(1 / LAYERS, (columns.p1[index] - columns.p0[index]) / terms);
         const path = shape("path", { class: "done", "fill-opacity": 0.5 * share });
         this.parts["c-done"].append(path);
-        this.passes.set(p0, { path, d: "" });
+        this.passes.set(layer, { path, d: "" });
       }
-      const pass = this.passes.get(p0);
+      const pass = this.passes.get(layer);
       pass.d += `M${x + columns.j0[index] * s},${y + columns.i0[index] * s}h${(columns.j1[index] - columns.j0[index]) * s}v${(columns.i1[index] - columns.i0[index]) * s}h${(columns.j0[index] - columns.j1[index]) * s}z`;
       changed.add(pass);
     }
