@@ -79,8 +79,8 @@ class Order:
         return m * n * k <= self.most_terms and (problem.dtype in DTYPES or self.key in ("r6", "half", "r8"))
 
 
-# Terms up to which plain loops and small tiles are counted access by access. Source: our choice; 6 * 10^6 accesses, some
-# 200 MB and a few seconds.
+# Terms up to which plain loops and small tiles are counted access by access. Source: our choice; 6 * 10^6 accesses,
+# some 200 MB and a few seconds.
 _MOST_TERMS = 128**3
 
 
