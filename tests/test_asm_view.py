@@ -17,7 +17,8 @@ from rich.console import Console
 from blisgemm.cli import main
 from blisgemm.cli.asm import _print_kernel
 from blisgemm.teach.instructions import READERS, Advance, Copy, Fma, Load, Memory, Operand, Product, Sum
-from blisgemm.teach.kstep import KStep, difference, draw_map, folded, needs, read_kernel, spelled_by_role
+from blisgemm.teach.kdiff import difference, folded, spelled_by_role
+from blisgemm.teach.kstep import KStep, draw_map, needs, read_kernel
 from blisgemm.teach.registers import CHAINS, register_map
 from blisgemm.ukernel import catalog
 from blisgemm.ukernel.emit import Access

@@ -124,7 +124,7 @@ def _account(step: KStep) -> list[str]:
 
 
 def _print_difference(console: Console, one: KStep, other: KStep) -> None:
-    from ..teach.kstep import difference, table
+    from ..teach.kdiff import difference, table
 
     rows = table((one, other))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
