@@ -23,9 +23,11 @@ from blisgemm import cuda
 # name: (dtype, batch or 0, m, n, k, whether A and B are transposed)
 Product = tuple[str, int, int, int, int, str]
 GROUPS: dict[str, list[Product]] = {
-    "float32": [("float32", 0, n, n, n, "NN") for n in (1000, 1024, 2048, 3072, 3333, 4095, 4096, 4097, 8192)]
+    "float32": [
+        ("float32", 0, n, n, n, "NN") for n in (512, 768, 1000, 1024, 1536, 2048, 3072, 3333, 4095, 4096, 4097, 8192)
+    ]
     + [("float32", 0, 4096, 4096, 4096, trans) for trans in ("NT", "TN", "TT")],
-    "float64": [("float64", 0, n, n, n, "NN") for n in (2048, 4095, 4096, 8192)]
+    "float64": [("float64", 0, n, n, n, "NN") for n in (1024, 2048, 4095, 4096, 8192)]
     + [("float64", 0, 4096, 4096, 4096, trans) for trans in ("NT", "TN")],
     "complex": [(dtype, 0, 2048, 2048, 2048, "NN") for dtype in ("complex64", "complex128")],
     "skinny": [
@@ -35,6 +37,12 @@ GROUPS: dict[str, list[Product]] = {
         ("float32", 0, 512, 512, 32768, "NN"),
         ("float32", 0, 1, 8192, 8192, "NN"),
         ("float32", 0, 8192, 1, 8192, "NN"),
+        ("float32", 0, 4, 8192, 8192, "NN"),
+        ("float32", 0, 8192, 4, 8192, "NN"),
+        ("float32", 0, 1, 8192, 8192, "NT"),
+        ("float64", 0, 1, 8192, 8192, "NN"),
+        ("float64", 0, 8192, 1, 8192, "NN"),
+        ("complex64", 0, 1, 8192, 8192, "NN"),
     ],
     "batch": [("float32", 1024, 128, 128, 128, "NN")],
 }

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blisgemm.cuda.catalog import tiles_for
+from blisgemm.cuda.catalog import FEW_ROWS, tiles_for
 from blisgemm.cuda.device import KNOWN_DEVICES, Device
 from blisgemm.cuda.plan import Layout, Plan, plan_for
 from blisgemm.cuda.tiles import KernelSpec, Operand, Tile
 from blisgemm.errors import BlisgemmValueError
 
 try:
-    from blisgemm.cuda.kernels import finish, gemm, stage, threadtile
+    from blisgemm.cuda.kernels import finish, gemm, slabs, stage, threadtile, vector
     from blisgemm.cuda.kernels.stage import Copy, copy_of
     from blisgemm.cuda.kernels.threadtile import Fragments, fragments_of
 
@@ -45,10 +45,11 @@ CARDS = ("t4", "a100", "h200")  # what tiles differ by: fmas; tensor cores of on
 BANKS, BANK_BYTES = 32, 4
 
 
-def tiles_of(dtype: str) -> list[Tile]:
-    """Return all tiles of a dtype, for any card."""
+def tiles_of(dtype: str, *, streams: bool = False) -> list[Tile]:
+    """Return all tiles of a dtype, for any card: those with slabs in shared memory, or those of a few rows."""
     capabilities = [KNOWN_DEVICES[name].capability for name in CARDS]
-    return list(dict.fromkeys(entry.tile for capability in capabilities for entry in tiles_for(dtype, capability)))
+    found = dict.fromkeys(entry.tile for capability in capabilities for entry in tiles_for(dtype, capability))
+    return [tile for tile in found if (tile.engine in ("rows", "dots")) == streams]
 
 
 def operands_of(dtype: str, tile: Tile) -> list[Operand]:
@@ -56,7 +57,7 @@ def operands_of(dtype: str, tile: Tile) -> list[Operand]:
     vectors = [v for v in (1, 2, 4) if v * BYTES[dtype] <= 16]
     found = [Operand("r", vector) for vector in vectors]
     if dtype == "float32" and tile.engine == "simt":
-        return [*found, Operand("k", 1, True)]
+        return [*found, Operand("k", 1, True), Operand("k", 4, True)]
     return found + [Operand("k", vector) for vector in vectors]
 
 
@@ -72,6 +73,19 @@ def specs_of(dtype: str, tile: Tile) -> Iterator[KernelSpec]:
 TILES = [(dtype, tile) for dtype in DTYPES for tile in tiles_of(dtype)]
 IDS = [f"{dtype}_{tile.name}" for dtype, tile in TILES]
 each_tile = pytest.mark.parametrize(("dtype", "tile"), TILES, ids=IDS)
+
+
+STREAMS = [(dtype, tile) for dtype in DTYPES for tile in tiles_of(dtype, streams=True)]
+each_streaming_tile = pytest.mark.parametrize(
+    ("dtype", "tile"), STREAMS, ids=[f"{d}_{tile.name}" for d, tile in STREAMS]
+)
+
+
+def streams_of(dtype: str, tile: Tile) -> list[KernelSpec]:
+    """Return a kernel of a few rows for every way that its operands may lie."""
+    vectors = [v for v in (1, 2, 4) if v * BYTES[dtype] <= 16]
+    layout = "k" if tile.engine == "dots" else "r"
+    return [KernelSpec(dtype, tile, Operand(a, 1), Operand(layout, v)) for a in "kr" for v in vectors]
 
 
 def sides(spec: KernelSpec) -> tuple[tuple[str, Operand, int], tuple[str, Operand, int]]:
@@ -124,9 +138,9 @@ def test_every_element_of_a_slab_is_copied_once_to_its_place(dtype: str, tile: T
             expected = row * leading + step if operand.shared == "k" else step * leading + row
             np.testing.assert_array_equal(target, expected, f"{spec.name}: {operand.name}")
         assert (copied == 1).all() and written.max() == 1 and written.sum() == slow * fast, f"{spec.name}: {operand}"
-        if copy.vector > 1:
+        if copy.vector > 1 and not copy.held:
             assert copy.fast_unit == 1
-        assert (chunks.target * spec.itemsize % (copy.vector * spec.itemsize) == 0).all()
+        assert (chunks.target * spec.itemsize % ((1 if copy.held else copy.vector) * spec.itemsize) == 0).all()
         assert spec.slab_bytes(operand, rows) % 16 == 0  # what comes after it in shared memory is aligned too
 
 
@@ -142,6 +156,9 @@ def test_at_an_edge_exactly_the_elements_that_exist_are_read(dtype: str, tile: T
         # as in ``stage``: so many elements of a chunk exist, and the others become zeros
         exists = chunks.slow.ravel() < slow_left[:, None]
         valid = np.clip(fast_left[:, None] - chunks.fast.ravel(), 0, copy.vector)
+        if copy.held:  # k is a multiple of a chunk, which exists as a whole or not at all
+            whole = fast_left % copy.vector == 0
+            fast_left, valid = fast_left[whole], valid[whole]
         assert ((valid == 0) | (chunks.fast.ravel() + valid <= fast_left[:, None])).all()
         read = exists.astype(float) @ valid.T.astype(float)
         expected = np.outer(np.clip(slow_left, 0, slow), np.clip(fast_left, 0, fast))
@@ -206,10 +223,10 @@ def test_turned_copies_write_shared_memory_without_bank_conflicts(dtype: str, ti
             continue
         copy = copy_of(spec, operand, rows)
         targets = chunks_of(spec, copy).target * spec.itemsize
-        for place in range(targets.shape[1]):
+        for place, q in itertools.product(range(targets.shape[1]), range(copy.vector)):
             for warp in range(0, len(targets), 32):
-                found = degree(targets[warp : warp + 32, place], spec.itemsize)
-                assert found == 1, f"{spec.name}: {operand.name}"
+                at = targets[warp : warp + 32, place] + q * copy.fast_unit * spec.itemsize
+                assert degree(at, spec.itemsize) == 1, f"{spec.name}: {operand.name}"
 
 
 # ---- sums -------------------------------------------------------------------------------------------------------
@@ -236,6 +253,36 @@ def test_the_sums_of_all_threads_are_the_tile(dtype: str, tile: Tile) -> None:
         covered = np.zeros((tile.bm, tile.bn), int)
         np.add.at(covered, (row, column), 1)
         assert (covered == 1).all(), spec.name
+
+
+@needs_kernels
+@each_streaming_tile
+def test_the_rows_that_exist_are_stored_once_by_the_threads_that_have_them(dtype: str, tile: Tile) -> None:
+    for spec in streams_of(dtype, tile):
+        fragments = fragments_of(spec)
+        assert len(fragments.places) * spec.planes == spec.sums
+        row, column = places_of(spec, fragments)
+        for m in range(1, tile.tm + 1):
+            exists = row < m
+            covered = np.zeros((m, tile.bn), int)
+            np.add.at(covered, (row[exists], column[exists]), 1)
+            assert (covered == 1).all(), spec.name
+
+
+@needs_kernels
+@each_streaming_tile
+def test_the_kernel_of_a_few_rows_is_exact(dtype: str, tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
+    for q, spec in enumerate(streams_of(dtype, tile)):
+        spec = spec.with_(reads_c=bool(q % 2), conj_a=spec.complex and not q % 2, conj_b=spec.complex)
+        if tile.engine == "rows":
+            spec = spec.with_(c_vector=spec.b.vector if q % 3 else 1)
+        vector = spec.b.vector
+        n, k = (tile.bn + 5, 2 * tile.bk + 3 * vector) if tile.engine == "dots" else (tile.bn + 3 * vector, tile.bk + 9)
+        if q % 2:
+            spec = spec.with_(schedule="streamk")
+            run_kernel(spec, tile.tm, n, k, monkeypatch, blocks=3)
+        else:
+            run_kernel(spec, tile.tm // 2 + 1, n, k, monkeypatch, batch=2)
 
 
 @needs_kernels
@@ -444,7 +491,8 @@ def test_a_plan_covers_its_product_and_fits_its_card(dtype: str, name: str) -> N
         spec, tile = plan.spec, plan.spec.tile
         m, n, k = plan.m, plan.n, plan.k
         assert 0 <= plan.tiles_m * tile.bm - m < tile.bm and 0 <= plan.tiles_n * tile.bn - n < tile.bn
-        assert spec.edges == bool(m % tile.bm or n % tile.bn or k % tile.bk)
+        assert spec.edges == (spec.streams or bool(m % tile.bm or n % tile.bn or k % tile.bk))
+        assert spec.streams == (m <= FEW_ROWS)
         # dynamic, and what streamk declares: whether a block is the last of its tile
         assert spec.shared_bytes + 16 * (spec.schedule == "streamk") <= device.shared_bytes_per_block, str(plan)
         assert 32 <= tile.threads <= 1024 and tile.threads <= device.threads_per_multiprocessor
@@ -602,6 +650,13 @@ class Machine:
             memory, places = self._where(inputs[0], size, 1)
             memory[places] = (memory[places].view(inputs[1].dtype) + value(inputs[1])[self.mask, None]).view(np.uint8)
             return None
+        if text.startswith("xor.b64"):
+            assert text == "xor.b64 $0, $1, 0x8000000000000000;"
+            return (-value(inputs[0])).view(Lanes)
+        if "shfl.sync.bfly" in text:
+            distance = int(re.findall(r"bfly\.b32 \S+, \S+ (\d+), 31, -1;", text)[0])
+            assert text.count("shfl") == text.count(f" {distance}, 31, -1") == inputs[0].itemsize // 4
+            return value(inputs[0])[np.arange(self.threads) ^ distance].view(Lanes)
         shape = re.match(r"mma\.sync\.aligned\.m(\d+)n8k(\d+)\.row\.col\.f64\.f64\.f64\.f64 ", text)
         assert shape is not None, text
         assert text.endswith(self._mma_operands(int(shape[1]), int(shape[2])))
@@ -690,10 +745,11 @@ def kernel_on(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     emitted = {
         "intrinsic_of": word_of, "address_of": lambda b, base, offset: base + offset, "copy_async": machine.copy_async,
-        "load": machine.load, "store": machine.store, "asm": machine.asm, "pack": pack, "unpack": unpack,
+        "load": machine.load, "load_once": lambda b, address, type_, count: machine.load(b, address, type_, count, 1),
+        "store": machine.store, "asm": machine.asm, "pack": pack, "unpack": unpack,
         "fma": lambda b, x, y, z: b.fadd(b.fmul(x, y), z),
     }  # fmt: skip
-    for module in (stage, threadtile, finish):
+    for module in (stage, threadtile, finish, vector):
         for name in emitted.keys() & vars(module).keys():
             monkeypatch.setattr(module, name, emitted[name])
     t = np.arange(machine.threads).view(Lanes)
@@ -708,8 +764,9 @@ def kernel_on(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Any:
         "udiv": lambda x, y: x // y, "urem": lambda x, y: x % y, "count_arrival": machine.count_arrival,
         "reset": machine.reset,
     }  # fmt: skip
-    for name, word in words.items():
-        monkeypatch.setattr(gemm, name, word)
+    for module in (gemm, slabs, vector):
+        for name in words.keys() & vars(module).keys():
+            monkeypatch.setattr(module, name, words[name])
     return gemm.kernel_of(machine.spec), seen
 
 
@@ -782,10 +839,11 @@ def test_the_kernel_itself_is_exact_at_edges(dtype: str, tile: Tile, monkeypatch
         spec = stored(spec, 1 + q).with_(
             reads_c=bool(q), copies="plain" if q else "async", conj_a=spec.complex and not q, conj_b=spec.complex
         )
+        held = any(x.turned and x.vector > 1 for x in (spec.a, spec.b))  # then k is a multiple of 4
         if q:
-            run_kernel(spec, tile.bm + 1, 2 * spec.c_vector, tile.bk + 3, monkeypatch)
+            run_kernel(spec, tile.bm + 1, 2 * spec.c_vector, tile.bk + (4 if held else 3), monkeypatch)
         else:
-            run_kernel(spec, tile.bm - 1, tile.bn + 2, 5, monkeypatch)
+            run_kernel(spec, tile.bm - 1, tile.bn + 2, 4 if held else 5, monkeypatch)
 
 
 @needs_kernels

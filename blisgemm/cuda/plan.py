@@ -16,15 +16,17 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import BlisgemmTypeError, BlisgemmValueError
-from .catalog import Entry, tiles_for
+from .catalog import FEW_ROWS, Entry, tiles_for
 from .device import KNOWN_DEVICES, Device
 from .tiles import SHORT, KernelSpec, Operand, Step
 
-__all__ = ["Layout", "Plan", "make_plan", "plan_for"]
+__all__ = ["Layout", "Plan", "computes_transposed", "make_plan", "plan_for"]
 
-# Source: one H200, 2026-11-30: blocks that go on from tile to tile reach 0.87 to 0.97 of the speed of those of one tile
-# (float32, n = 2048 to 4096), and a block should have so many slabs at least, or the parts cost more than they spare.
-_STREAMK_SPEED, _LEAST_SLABS = 0.87, 8
+# A block that does parts of tiles should have so many steps of k at least, or the parts cost more than they spare.
+# Source: one H200, 2026-11-30, float32: with 128 512 and 768 reach 0.95 and 0.82 of cuBLAS, with 256 1.04 and 0.88;
+# with 384 and 512 1000 and 1024 lose 10 %.
+_LEAST_STEPS = 256
+_MOST_PARTS = 8  # of a tile of a few rows; our choice: adding one takes about as long as a read of memory
 # Microseconds that parts of tiles cost: written, counted and added up, and what a launch takes in any case.
 _PARTS_US, _LAUNCH_US = 5.0, 2.0
 _CLOCK_GHZ = 1.7  # where nobody says; it scales both sides
@@ -81,7 +83,7 @@ class Plan:
         """The plan in words and numbers, one fact a line."""
         spec, tile = self.spec, self.spec.tile
         times = f"{self.batch} times " if self.batch != 1 else ""
-        engine = {"simt": "fmas", "dmma8": "tensor cores of float64", "dmma4": "tensor cores of float64"}[tile.engine]
+        engine = "tensor cores of float64" if spec.dmma else "fmas"
         slabs = -(-self.k // tile.bk)
         lines = [
             f"{times}({self.m} x {self.k}) * ({self.k} x {self.n}), {self.dtype}, on {self.device.name}",
@@ -89,13 +91,21 @@ class Plan:
             f"block     {tile.bm} x {tile.bn} of C by {tile.bk} of k, {tile.threads} threads, "
             f"{spec.shared_bytes / 1024:g} KiB of shared memory in {tile.stages} stages",
             f"warp      {tile.wm} x {tile.wn}, thread {tile.tm} x {tile.tn}, by {engine}",
+        ]
+        if spec.streams:
+            lines[2:] = [
+                f"block     {tile.tm} x {tile.bn} of C by {tile.bk} of k, {tile.threads} threads",
+                f"thread    {tile.tm} x {tile.tn} of C, elements straight from memory "
+                + ("along k, the lanes of a warp together" if tile.engine == "dots" else "along B's rows"),
+            ]
+        lines += [
             f"grid      {self.tiles_m} x {self.tiles_n} tiles of {slabs} slabs, "
             f"{self.blocks * self.batch} blocks of threads"
             + (f", {self.whole} tiles whole and the others divided" if spec.schedule == "streamk" else ""),
             f"memory    {self.parts_bytes / 1024:,.0f} KiB for parts, {self.packed_bytes / 1024:,.0f} KiB for copies",
         ]
         if self.swapped:
-            lines.insert(1, "layout    computed as C' = B' * A' (transposed), since C lies by columns")
+            lines.insert(1, "layout    computed as C' = B' * A' (transposed), since C lies by columns or has few")
         lines += [f"because   {self.reasons[0]}"] * bool(self.reasons)
         return "\n".join(lines + [f"          {reason}" for reason in self.reasons[1:]])
 
@@ -112,7 +122,7 @@ def plan_for(
     ]
     best: tuple[float, Entry, str, int, int, str] | None = None
     for entry in tiles_for(dtype, device.capability):
-        spec = _spec_for(entry, dtype, a, b, device)
+        spec = _spec_for(entry, dtype, a, b, m, n, k, device)
         if spec is None or spec.shared_bytes > device.shared_bytes_per_block:
             continue
         for found in _schedules(device, entry, spec, m, n, k, batch):
@@ -122,24 +132,28 @@ def plan_for(
         raise BlisgemmValueError(f"device: {device.name} has too little shared memory for any kernel of {dtype}")
     _, entry, schedule, blocks, whole, why = best
     tile = entry.tile
-    spec = _spec_for(entry, dtype, a, b, device)
+    spec = _spec_for(entry, dtype, a, b, m, n, k, device)
     assert spec is not None
-    vector = min(c_vector, spec.group_elements if tile.engine == "simt" else 2)
+    vector = min(c_vector, {"simt": spec.group_elements, "rows": spec.b.vector, "dots": 1}.get(tile.engine, 2))
     if tile.engine == "simt" and spec.b.shared != "r":
         vector = 1
-    edges = bool(m % tile.bm or n % tile.bn or k % tile.bk)
+    edges = spec.streams or bool(m % tile.bm or n % tile.bn or k % tile.bk)
     spec = spec.with_(
         c_vector=vector, edges=edges, reads_c=reads_c, schedule=schedule, out=out or dtype, conj_a=conj_a,
         conj_b=conj_b, swapped=swapped and bool(epilogue), epilogue=epilogue,
         reduction="atomic" if atomic and schedule == "streamk" else "ordered",
-        tile=replace(tile, blocks=_bound(device, spec, schedule)),
+        tile=replace(tile, blocks=_bound(device, spec, entry, schedule)),
     )  # fmt: skip
     reasons.append(why)
     if spec.reduction == "atomic":
         reasons.append(
             "reduction: parts of tiles are added to C as they come, as asked for: bits may differ between runs"
         )
-    if edges:
+    if spec.streams:
+        reasons.append(
+            f"{m} of {FEW_ROWS} rows at most: B goes straight from memory to registers, which bounds the time"
+        )
+    elif edges:
         reasons.append(f"{m} x {n} x {k} ends inside tiles: lanes beyond the end copy zeros and store nothing")
     tiles_m, tiles_n = -(-m // tile.bm), -(-n // tile.bn)
     return Plan(
@@ -161,28 +175,48 @@ def plan_for(
     )
 
 
-def _bound(device: Device, spec: KernelSpec, schedule: str) -> int:
+def _bound(device: Device, spec: KernelSpec, entry: Entry, schedule: str) -> int:
     """Return how many blocks of threads shall fit on a multiprocessor, which bounds a thread's registers.
 
     No more than shared memory allows. From compute capability 10.0 on the compiler needs more than 128 registers for
     ``streamk`` in float32, or it spills (nvJitLink 13.5).
     """
     by_shared = device.shared_bytes_per_multiprocessor // (spec.shared_bytes + 1024)
-    most = 3 if schedule == "streamk" and device.capability >= (10, 0) else spec.tile.blocks
+    most = spec.tile.blocks
+    if schedule == "streamk":
+        most = entry.divided_blocks or (3 if device.capability >= (10, 0) else most)
     return max(1, min(spec.tile.blocks, by_shared, most))
 
 
-def _spec_for(entry: Entry, dtype: str, a: Layout, b: Layout, device: Device) -> KernelSpec | None:
-    """Return the kernel of a tile for these layouts; ``None`` if they don't divide."""
+def computes_transposed(m: int, n: int, *, by_columns: bool) -> bool:
+    """Return whether C' = B' A' is computed: where C lies by columns, or has few columns; few rows need no exchange."""
+    return n <= FEW_ROWS < m or (by_columns and not m <= FEW_ROWS)
+
+
+def _spec_for(
+    entry: Entry, dtype: str, a: Layout, b: Layout, m: int, n: int, k: int, device: Device
+) -> KernelSpec | None:
+    """Return the kernel of a tile for these layouts; ``None`` if it is not for them."""
+    copies = "async" if device.asynchronous else "plain"
+    streams = entry.tile.engine in ("rows", "dots")
+    if streams != (m <= FEW_ROWS):
+        return None
+    if streams:
+        if m > entry.tile.tm or (m <= entry.tile.tm // 2) or (b.order == "k") != (entry.tile.engine == "dots"):
+            return None
+        adjacent, vector = (k if b.order == "k" else n), b.vector
+        while adjacent % vector:
+            vector //= 2
+        return KernelSpec(dtype, entry.tile, Operand(a.order, 1), Operand(b.order, vector), copies=copies)
     operands = []
     for layout in (a, b):
         # fmas read rows of shared memory; elements along p are turned on the way, or their reads take many registers
         turned = layout.order == "k" and entry.tile.engine == "simt" and dtype == "float32"
-        operands.append(Operand(layout.order, 1 if turned else layout.vector, turned))
+        held = entry.held and layout.vector == 4 and k % 4 == 0
+        vector = 1 if turned and not held else layout.vector
+        operands.append(Operand(layout.order, vector, turned))
     try:
-        return KernelSpec(
-            dtype, entry.tile, operands[0], operands[1], copies="async" if device.asynchronous else "plain"
-        )
+        return KernelSpec(dtype, entry.tile, operands[0], operands[1], copies=copies)
     except BlisgemmValueError:
         return None
 
@@ -192,19 +226,19 @@ def _speed(blocks: int, fits: int) -> float:
     return float((1 - 0.5**blocks) / (1 - 0.5**fits))
 
 
-def _copy_speed(spec: KernelSpec) -> float:
-    """Return the share of a kernel's speed that copies element by element leave it.
-
-    Source: one H200, 2026-11-30, float32 n = 4096: 16, 32 and 48 turned elements a thread and slab of 2048 fmas cost
-    2, 9 and 13 %; not turned (n = 4095) half as much.
-    """
-    tile, small = spec.tile, 0.0
-    for operand, rows in ((spec.a, tile.bm), (spec.b, tile.bn)):
-        if operand.vector == 1 and spec.itemsize < 16:
-            small += rows * tile.bk / tile.threads * (1.0 if operand.turned else 0.5)
-    speed = 1 / (1 + 5.5 * small / (tile.tm * tile.tn * tile.bk))
-    if spec.a.shared == spec.b.shared == "k" and tile.bk * spec.itemsize < 128:
-        speed *= 0.75  # both from rows of 64 bytes: float64 n = 4096 with B transposed 39 TFLOP/s, without 50
+def _copy_speed(spec: KernelSpec, entry: Entry) -> float:
+    """Return the share of a kernel's speed that the way of its copies leaves it."""
+    a, b = spec.a, spec.b
+    speed = 1.0
+    if spec.streams:
+        return speed
+    if a.turned or b.turned:
+        speed = entry.turned[2 if a.turned and b.turned else 0 if a.turned else 1]
+    narrow = [x.vector * spec.itemsize < 16 and not (x.turned and not entry.held) for x in (a, b)]
+    if any(narrow):
+        speed = entry.narrow * (0.93 if a.turned and b.turned else 1.0)
+    if a.shared == b.shared == "k" and spec.tile.bk * spec.itemsize < 128:
+        speed *= 0.75  # both from rows of 64 bytes: float64 n = 4096 with B transposed 35 TFLOP/s, without 46
     return speed
 
 
@@ -219,9 +253,10 @@ def _schedules(
     if not fits:
         return []
     places = device.multiprocessors * fits
-    work = tile.bm * tile.bn * tile.bk * (4 if spec.complex else 1)  # real fmas in a slab
+    rows = tile.tm if spec.streams else tile.bm
+    work = rows * tile.bn * tile.bk * (4 if spec.complex else 1)  # real fmas in a slab
     clock = (device.clock_ghz or _CLOCK_GHZ) * 1e3
-    speed = entry.speed * _copy_speed(spec)
+    speed = entry.speed * _copy_speed(spec, entry)
     slab_us = work / (device.fmas(spec.reals) * speed * clock)  # of one block with the multiprocessor's speed
     waves, rest = divmod(tiles * batch, places)
     last = -(-rest // device.multiprocessors)
@@ -230,17 +265,20 @@ def _schedules(
     found = [(alone + _LAUNCH_US, entry, "tiles", tiles, 0, why)]
     total = tiles * slabs
     if batch <= places and total > 1 and slabs > 1:
-        if _bound(device, spec, "streamk") < spec.tile.blocks:
-            fits = min(fits, _bound(device, spec, "streamk"))
+        bound = _bound(device, spec, entry, "streamk")
+        if bound < spec.tile.blocks:
+            fits = min(fits, bound)
             places = device.multiprocessors * fits
         of_item = places // batch  # each item of a batch has blocks of its own
-        blocks = max(1, min(of_item, total // _LEAST_SLABS))
+        if spec.streams:  # their parts take long to add up beside the little that is computed
+            of_item = min(of_item, tiles * _MOST_PARTS)
+        blocks = max(1, min(of_item, total * tile.bk // _LEAST_STEPS))
         whole = max(0, tiles // of_item - 1) * of_item
         if whole:
             blocks = of_item
         share = -(-(total - whole * slabs) // blocks) + whole // blocks * slabs
         busy = -(-blocks * batch // device.multiprocessors)
-        even = share * busy * slab_us / _speed(busy, fits) / _STREAMK_SPEED
+        even = share * busy * slab_us / _speed(busy, fits) / entry.divided
         text = (
             f"{tiles:,} tiles of {tile.bm} x {tile.bn} would leave places empty: {slabs} slabs each are divided evenly"
         )
@@ -291,6 +329,8 @@ def make_plan(
 
     a = Layout("r", vector(m)) if trans_a in (True, "T", "C") else Layout("k", vector(k))
     b = Layout("k", vector(k)) if trans_b in (True, "T", "C") else Layout("r", vector(n))
+    if computes_transposed(m, n, by_columns=False):
+        return plan_for(device, n, m, k, word, b, a, vector(m) if n == 1 else 1, batch=batch, swapped=True)
     return plan_for(device, m, n, k, word, a, b, vector(n), batch=batch)
 
 

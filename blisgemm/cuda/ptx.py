@@ -12,6 +12,7 @@ Source: PTX ISA 8.8, "Instruction Set"; the idea of tuples as fragments was foun
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -33,10 +34,12 @@ __all__ = [
 
     "copy_async",
     "count_arrival",
+    "either",
     "fence",
     "fma",
     "intrinsic_of",
     "load",
+    "load_once",
     "nothing",
     "of_type",
     "pack",
@@ -112,6 +115,37 @@ def load(b: ir.IRBuilder, address: ir.Value, type_: ir.Type, count: int, space: 
     value = b.load(b.inttoptr(address, ir.PointerType(vector, space)))
     value.align = count * _bytes(type_)
     return [value] if count == 1 else [b.extract_element(value, constant(i)) for i in range(count)]
+
+
+def load_once(b: ir.IRBuilder, address: ir.Value, type_: ir.Type, count: int) -> list[ir.Value]:
+    """Emit one load of adjacent values of global memory that nobody changes, past L1; it stays where it is written."""
+    most = 16 // _bytes(type_)
+    if count > most:
+        return [
+            x for i in range(0, count, most) for x in load_once(b, address_of(b, address, 16 * i // most), type_, most)
+        ]
+    names = ", ".join(f"${i}" for i in range(count))
+    vector = f".v{count}" if count > 1 else ""
+    text = f"ld.global.nc.L1::no_allocate{vector}.f{8 * _bytes(type_)} {{{names}}}, [${count}];"
+    found = asm(b, text if count > 1 else text.replace("{$0}", "$0"), [address], [type_] * count)
+    return list(found) if count > 1 else [found]
+
+
+def either(
+    b: ir.IRBuilder, exists: ir.Value, emit: Callable[[], list[ir.Value]], type_: ir.Type, count: int
+) -> list[ir.Value]:
+    """Emit what ``emit`` does if something exists, else ``count`` zeros."""
+    before = b.block
+    with b.if_then(exists):
+        found = emit()
+        inside = b.block
+    chosen = []
+    for value in found[:count]:
+        phi = b.phi(type_)
+        phi.add_incoming(ir.Constant(type_, 0.0), before)
+        phi.add_incoming(value, inside)
+        chosen.append(phi)
+    return chosen
 
 
 def store(b: ir.IRBuilder, values: list[ir.Value], address: ir.Value, space: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from . import driver
 from .code import copy_kernel, gemm_kernel, scale_kernel
 from .device import Device
-from .plan import Layout, Plan, plan_for
+from .plan import Layout, Plan, computes_transposed, plan_for
 from .tiles import Step
 from .view import ITEM_BYTES, View
 
@@ -284,9 +284,9 @@ def _planned(
 ) -> tuple[Plan, tuple[int, ...], tuple[_Pack | None, _Pack | None]]:
     """Return the plan, the steady arguments of its launch, and what must be copied first."""
     m, n, k = c.rows, c.columns, a.columns
-    swapped = c.strides[2] != 1 and c.strides[1] == 1 and m > 1
+    swapped = computes_transposed(m, n, by_columns=c.strides[2] != 1 and c.strides[1] == 1)
     conj = (factors.conj_a, factors.conj_b)
-    if swapped:  # C' = B' A': rows of C' are contiguous
+    if swapped:
         a, b, c, m, n, conj = _turned(b), _turned(a), _turned(c), n, m, conj[::-1]
     b = _turned(b)  # the rows of this operand are B's columns
     size, out_size = ITEM_BYTES[dtype], ITEM_BYTES[out]

@@ -25,7 +25,8 @@ __all__ = ["ENGINES", "OF_THIS_PROCESS", "SHORT", "KernelSpec", "Operand", "Tile
 SHORT = {"float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128"}
 _BYTES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16, "float16": 2, "bfloat16": 2}
 OF_THIS_PROCESS = "_of_this_process"  # ends the word of a step that means nothing elsewhere
-ENGINES = ("simt", "dmma8", "dmma4")  # fma by threads; f64 tensor cores by m16n8k8 (sm_90) and m8n8k4 (sm_80)
+# fma by threads; f64 tensor cores by m16n8k8 (sm_90) and m8n8k4 (sm_80); fma straight from memory (``kernels.vector``)
+ENGINES = ("simt", "dmma8", "dmma4", "rows", "dots")
 CHUNK_BYTES = 16  # what one thread copies at once, at most
 
 
@@ -51,7 +52,7 @@ class Tile:
     def __post_init__(self) -> None:
         lanes = self.wm // self.tm * (self.wn // self.tn)
         whole = self.bm % self.wm == self.bn % self.wn == self.wm % self.tm == self.wn % self.tn == 0
-        if self.engine != "simt":  # the height of a fragment of the tensor cores
+        if self.engine.startswith("dmma"):  # the height of a fragment of the tensor cores
             whole = whole and self.wm % (16 if self.engine == "dmma8" else 8) == self.wn % 8 == 0
         if not whole or lanes != 32 or self.stages < 2 or self.engine not in ENGINES:
             raise BlisgemmValueError(f"tile: expected tiles that divide, 32 lanes and 2 stages or more; got {self}")
@@ -69,7 +70,8 @@ class Tile:
 class Operand:
     """How one operand of a kernel lies: layout ``k`` or ``r``, and how many adjacent elements are copied at once.
 
-    ``turned``: from layout k in memory to layout r in shared memory, element by element.
+    ``turned``: from layout k in memory to layout r in shared memory, element by element; or ``vector`` at once through
+    registers, if k is a multiple of it.
     """
 
     layout: str
@@ -137,12 +139,18 @@ class KernelSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "out", self.out or self.dtype)
+        if self.streams:
+            if self.b.layout != ("k" if self.tile.engine == "dots" else "r") or self.a.turned or self.b.turned:
+                raise BlisgemmValueError(f"kernel: {self.tile.name} can't read B as {self.b}")
+            if not self.edges:
+                raise BlisgemmValueError(f"kernel: {self.tile.name} always ends inside its tile; got edges=False")
+            return
         for operand, rows in ((self.a, self.tile.bm), (self.b, self.tile.bn)):
             fast, slow = (self.tile.bk, rows) if operand.layout == "k" else (rows, self.tile.bk)
             across = self.across(operand, rows)
             down = self.tile.threads // across
             uneven = slow % down and down % slow  # more threads than rows: some copy nothing
-            turned = not operand.turned or (operand.layout == "k" and operand.vector == 1)
+            turned = not operand.turned or operand.layout == "k"
             if fast % (across * operand.vector) or self.tile.threads % across or uneven or not turned:
                 raise BlisgemmValueError(f"kernel: {self.tile.name} can't be copied by {operand}")
 
@@ -179,7 +187,12 @@ class KernelSpec:
 
     @property
     def dmma(self) -> bool:
-        return self.tile.engine != "simt"
+        return self.tile.engine.startswith("dmma")
+
+    @property
+    def streams(self) -> bool:
+        """Whether A and B go straight to registers."""
+        return self.tile.engine in ("rows", "dots")
 
     def across(self, operand: Operand, rows: int) -> int:
         """Return how many threads copy side by side along the elements that are adjacent in memory.
@@ -188,7 +201,7 @@ class KernelSpec:
         operand's rows, so that all write to different banks.
         """
         if operand.turned:
-            return 32 // self.itemsize
+            return 32 // self.itemsize // operand.vector
         fast = self.tile.bk if operand.layout == "k" else rows
         return min(self.tile.threads, fast // operand.vector)
 
@@ -222,6 +235,8 @@ class KernelSpec:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a block of threads."""
+        if self.streams:
+            return self.sum_bytes if self.tile.engine == "rows" else 0
         return self.stage_bytes * self.tile.stages
 
     @property

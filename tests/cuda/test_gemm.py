@@ -69,8 +69,18 @@ def test_extents_around_every_tile(dtype: str) -> None:
         (700, 3, 900),
         (16, 900, 700),
         (900, 16, 700),
+        (1, 5003, 3001),
+        (2, 4096, 2048),
+        (4, 999, 8192),
+        (5000, 1, 3000),
+        (3001, 3, 777),
+        (4096, 4, 2048),
+        (256, 256, 2052),
         (130, 260, 1),
         (64, 128, 32),
+        (64, 128, 128),
+        (32, 64, 128),
+        (256, 64, 256),
         (128, 256, 64),
     ]
     for m, n, k in shapes:
@@ -87,6 +97,18 @@ def test_every_layout_of_every_operand(dtype: str) -> None:
         result = cuda.gemm(placed(a, of_a), placed(b, of_b), out, alpha=2, beta=3, out=out)
         assert result is out
         expect(out, 2 * (a @ b) + 3 * c, (of_a, of_b, of_c))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_few_rows_or_columns_of_every_layout(dtype: str) -> None:
+    for m, n, k in ((1, 300, 500), (3, 257, 129), (300, 1, 500), (257, 4, 130), (1, 1, 3000), (2, 2, 4100)):
+        a, b, c = (integers(*s, dtype=dtype, seed=i) for i, s in enumerate(((m, k), (k, n), (m, n))))
+        for of_a, of_b, of_c in itertools.product(LAYOUTS, repeat=3):
+            out = placed(c, of_c)
+            cuda.gemm(placed(a, of_a), placed(b, of_b), out, alpha=2, beta=3, out=out)
+            expect(out, 2 * (a @ b) + 3 * c, (m, n, k, of_a, of_b, of_c))
+        x, y = np.stack([a, 2 * a, a]), np.stack([b, b, 3 * b])
+        expect(cuda.gemm(placed(x, "rows"), placed(y, "gaps")), x @ y, (m, n, k, "batch"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -1,7 +1,7 @@
 """The kernel: block tiles of C, k slab by k slab, in shared memory, warp tiles and registers.
 
-Knows: the order of everything. Does not know: how a slab is copied (``stage``), multiplied (``threadtile``) or stored
-(``finish``). Called by ``compile``.
+Knows: which block of threads does what, and in which order. Does not know: how a tile's sums are computed
+(``slabs``; of a few rows, ``vector``) or stored (``finish``). Called by ``compile``.
 
 ::
 
@@ -22,23 +22,12 @@ from typing import Any
 
 from numba import cuda
 
-from ..ptx import (
-    commit_copies,
-    count_arrival,
-    fence,
-    nothing,
-    of_type,
-    reset,
-    shared_base,
-    types,
-    udiv,
-    urem,
-    wait_for_copies,
-)
+from ..ptx import count_arrival, fence, of_type, reset, types, udiv, urem
 from ..tiles import KernelSpec
 from .finish import add_part_of, extra_type_of, keep_part_of, store_of
-from .stage import copy_of, stage_of
-from .threadtile import fragments_of, multiply_of, zeros_of
+from .slabs import tile_sums_of
+from .threadtile import fragments_of, zeros_of
+from .vector import vector_sums_of
 
 __all__ = ["kernel_of", "signature_of"]
 
@@ -63,27 +52,14 @@ def kernel_of(spec: KernelSpec) -> Any:
         parts: room for the sums of two parts for each block of threads; counters: int32 zeros, one a tile.
     """
     tile = spec.tile
-    bm, bn, bk, wm, wn, stages = tile.bm, tile.bn, tile.bk, tile.wm, tile.wn, tile.stages
-    warps_n, item, group = bn // wn, spec.itemsize, spec.group
-    copy_a, copy_b = copy_of(spec, spec.a, bm), copy_of(spec, spec.b, bn)
-    a_by_k, b_by_k = spec.a.layout == "k", spec.b.layout == "k"
-    a_held_by_k, b_held_by_k = spec.a.shared == "k", spec.b.shared == "k"  # in shared memory
-    stage_a, stage_b = stage_of(spec, copy_a), stage_of(spec, copy_b)
-    lead_a, lead_b = spec.leading(spec.a, bm), spec.leading(spec.b, bn)
-    across_a, across_b, vec_a, vec_b = copy_a.across, copy_b.across, copy_a.vector, copy_b.vector
-    slow_unit_a, fast_unit_a, slow_unit_b, fast_unit_b = (
-        copy_a.slow_unit, copy_a.fast_unit, copy_b.slow_unit, copy_b.fast_unit,
-    )  # fmt: skip
+    bm, bn, bk, wm, wn = tile.bm, tile.bn, tile.bk, tile.wm, tile.wn
+    warps_n, group = bn // wn, spec.group
     fragments = fragments_of(spec)
     lanes_n, unit_m, unit_n = fragments.n_lanes, fragments.m_unit, fragments.n_unit
-    zeros, multiply, store = zeros_of(spec), multiply_of(spec), store_of(spec, fragments)
+    zeros, store = zeros_of(spec), store_of(spec, fragments)
     keep_part, add_part = keep_part_of(spec), add_part_of(spec)
-    a_bytes, stage_bytes, part_bytes = spec.a_bytes, spec.stage_bytes, spec.sum_bytes
-    dmma = spec.dmma
-    atomic = spec.reduction == "atomic"
-    asynchronous = spec.copies == "async"
-    waiting, commit = (wait_for_copies(stages - 2), commit_copies) if asynchronous else (nothing, nothing)
-    last_stage, all_stages = (stages - 1) * stage_bytes, stages * stage_bytes
+    part_bytes, atomic = spec.sum_bytes, spec.reduction == "atomic"
+    tile_sums = vector_sums_of(spec) if spec.streams else tile_sums_of(spec)
 
     @cuda.jit(device=True, inline="always")
     def origin(index, tiles_m, tiles_n):  # type: ignore[no-untyped-def]
@@ -92,88 +68,6 @@ def kernel_of(spec: KernelSpec) -> Any:
         inside = i32(index - band * group * tiles_n)
         high = i32(min(i32(group), i32(tiles_m - band * group)))
         return i32((band * group + urem(inside, high)) * bm), i32(udiv(inside, high) * bn)
-
-    @cuda.jit(device=True, inline="always")
-    def tile_sums(a, b, lda, ldb, m, n, k, row, column, first, slabs):  # type: ignore[no-untyped-def]
-        """Return this thread's sums of ``slabs`` k slabs of a tile from slab ``first`` on."""
-        shared = shared_base()
-        t = i32(cuda.threadIdx.x)
-        slow_a, fast_a = udiv(t, i32(across_a)), i32(urem(t, i32(across_a)) * vec_a)
-        slow_b, fast_b = udiv(t, i32(across_b)), i32(urem(t, i32(across_b)) * vec_b)
-        p0 = i64(first) * bk
-        if a_by_k:
-            source_a = a + (i64(row) + slow_a) * lda + (p0 + fast_a) * item
-            step_a = i64(bk * item)
-        else:
-            source_a = a + (p0 + slow_a) * lda + (i64(row) + fast_a) * item
-            step_a = lda * bk
-        if b_by_k:
-            source_b = b + (i64(column) + slow_b) * ldb + (p0 + fast_b) * item
-            step_b = i64(bk * item)
-        else:
-            source_b = b + (p0 + slow_b) * ldb + (i64(column) + fast_b) * item
-            step_b = ldb * bk
-        into_a = i32(shared + (slow_a * slow_unit_a + fast_a * fast_unit_a) * item)
-        into_b = i32(shared + a_bytes + (slow_b * slow_unit_b + fast_b * fast_unit_b) * item)
-        warp, lane = i32(t >> 5), i32(t & 31)
-        x, y = udiv(lane, i32(lanes_n)), urem(lane, i32(lanes_n))
-        warp_m, warp_n = i32(udiv(warp, i32(warps_n)) * wm), i32(urem(warp, i32(warps_n)) * wn)
-        u, v, step = (
-            i32(x * unit_m),
-            i32(y * unit_n),
-            i32(0),
-        )  # row of A, column of B, step of p of the lane's first reads
-        if dmma:
-            v, step = x, y
-        if a_held_by_k:
-            from_a = i32(shared + ((warp_m + u) * lead_a + step) * item)
-        else:
-            from_a = i32(shared + (step * lead_a + warp_m + u) * item)
-        if b_held_by_k:
-            from_b = i32(shared + a_bytes + ((warp_n + v) * lead_b + step) * item)
-        else:
-            from_b = i32(shared + a_bytes + (step * lead_b + warp_n + v) * item)
-        rows, columns, left = i32(m - row), i32(n - column), i32(k - p0)
-        sums = zeros()
-        for s in range(stages - 1):
-            if s < slabs:
-                if a_by_k:
-                    stage_a(i32(into_a + s * stage_bytes), source_a, lda, slow_a, fast_a, rows, left)
-                else:
-                    stage_a(i32(into_a + s * stage_bytes), source_a, lda, slow_a, fast_a, left, rows)
-                if b_by_k:
-                    stage_b(i32(into_b + s * stage_bytes), source_b, ldb, slow_b, fast_b, columns, left)
-                else:
-                    stage_b(i32(into_b + s * stage_bytes), source_b, ldb, slow_b, fast_b, left, columns)
-                source_a += step_a
-                source_b += step_b
-                left = i32(left - bk)
-            commit()
-        reading, writing = i32(0), i32(last_stage)
-        for slab in range(slabs):
-            waiting()
-            cuda.syncthreads()
-            if slab + (stages - 1) < slabs:
-                if a_by_k:
-                    stage_a(i32(into_a + writing), source_a, lda, slow_a, fast_a, rows, left)
-                else:
-                    stage_a(i32(into_a + writing), source_a, lda, slow_a, fast_a, left, rows)
-                if b_by_k:
-                    stage_b(i32(into_b + writing), source_b, ldb, slow_b, fast_b, columns, left)
-                else:
-                    stage_b(i32(into_b + writing), source_b, ldb, slow_b, fast_b, left, columns)
-                source_a += step_a
-                source_b += step_b
-                left = i32(left - bk)
-            commit()
-            sums = multiply(sums, i32(from_a + reading), i32(from_b + reading))
-            reading = i32(reading + stage_bytes)
-            writing = i32(writing + stage_bytes)
-            if reading == all_stages:
-                reading = i32(0)
-            if writing == all_stages:
-                writing = i32(0)
-        return sums
 
     @cuda.jit(device=True, inline="always")
     def finish(sums, c, rs_c, cs_c, m, n, row, column, ar, ai, br, bi, item_of, extra):  # type: ignore[no-untyped-def]
