@@ -301,7 +301,7 @@ def make_plan(
 
     Example:
         >>> print(make_plan(4096, 4096, 4096).spec.tile.name)
-        simt_64x128x32_w32x64_t8x8_s2
+        simt_64x128x16_w32x64_t8x8_s3
     """
     import numpy as np
 
