@@ -88,21 +88,9 @@ def kernel_of(spec: KernelSpec) -> Any:
         slabs = udiv(i32(k + (bk - 1)), i32(bk))
         sums = tile_sums(a + item_of * next_a, b + item_of * next_b, lda, ldb, m, n, k, row, column, i32(0), slabs)
         finish(
-            sums,
-            c + item_of * next_c,
-            rs_c,
-            cs_c,
-            m,
-            n,
-            row,
-            column,
-            alpha_re,
-            alpha_im,
-            beta_re,
-            beta_im,
-            item_of,
-            extra,
-        )
+            sums, c + item_of * next_c, rs_c, cs_c, m, n, row, column, alpha_re, alpha_im, beta_re, beta_im,
+            item_of, extra,
+        )  # fmt: skip
 
     def streamk(
         a, b, c, lda, ldb, rs_c, cs_c, next_a, next_b, next_c, m, n, k, tiles_m, tiles_n, whole,
@@ -161,20 +149,8 @@ def kernel_of(spec: KernelSpec) -> Any:
                         reset(counters + i64(index) * 4)
             if complete:
                 finish(
-                    sums,
-                    c + item_of * next_c,
-                    rs_c,
-                    cs_c,
-                    m,
-                    n,
-                    row,
-                    column,
-                    alpha_re,
-                    alpha_im,
-                    beta_re,
-                    beta_im,
-                    item_of,
-                    extra,
-                )
+                    sums, c + item_of * next_c, rs_c, cs_c, m, n, row, column, alpha_re, alpha_im, beta_re, beta_im,
+                    item_of, extra,
+                )  # fmt: skip
 
     return tiles if spec.schedule == "tiles" else streamk

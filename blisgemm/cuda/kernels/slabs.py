@@ -94,14 +94,9 @@ def tile_sums_of(spec: KernelSpec) -> Any:
             put_b(held_b, more, i32(into_b + stage), slow_b)
             source_a += step_a
             source_b += step_b
-            if a_by_k:
-                fast_left_a = i32(fast_left_a - bk)
-            else:
-                slow_left_a = i32(slow_left_a - bk)
-            if b_by_k:
-                fast_left_b = i32(fast_left_b - bk)
-            else:
-                slow_left_b = i32(slow_left_b - bk)
+            left = i32(left - bk)
+            slow_left_a, fast_left_a = (rows, left) if a_by_k else (left, rows)
+            slow_left_b, fast_left_b = (columns, left) if b_by_k else (left, columns)
         waiting()
         cuda.syncthreads()
         state = first_step(from_a, from_b)
@@ -113,14 +108,9 @@ def tile_sums_of(spec: KernelSpec) -> Any:
             commit()
             source_a += step_a
             source_b += step_b
-            if a_by_k:
-                fast_left_a = i32(fast_left_a - bk)
-            else:
-                slow_left_a = i32(slow_left_a - bk)
-            if b_by_k:
-                fast_left_b = i32(fast_left_b - bk)
-            else:
-                slow_left_b = i32(slow_left_b - bk)
+            left = i32(left - bk)
+            slow_left_a, fast_left_a = (rows, left) if a_by_k else (left, rows)
+            slow_left_b, fast_left_b = (columns, left) if b_by_k else (left, columns)
             state = most_steps(state, i32(from_a + reading), i32(from_b + reading))
             put_a(held_a, more, i32(into_a + writing), slow_a)
             put_b(held_b, more, i32(into_b + writing), slow_b)
