@@ -109,7 +109,7 @@ def compare(torch: Any, product: Product, rounds: int) -> None:
     share = np.median(milliseconds["cuBLAS"] / milliseconds["here"])
     teraflops = [operations / np.median(milliseconds[name]) / 1e9 for name in calls]
     name = f"{dtype} {f'{batch} of ' if batch else ''}{m}x{n}x{k} {trans}"
-    kernel = cuda.explain(a, b).splitlines()[1].split()[1]
+    (kernel,) = (line.split()[1] for line in cuda.explain(a, b).splitlines() if line.startswith("kernel"))
     print(f"{name:44}{teraflops[0]:9.1f}{teraflops[1]:9.1f}{share:8.2f}  {kernel}", flush=True)
 
 
