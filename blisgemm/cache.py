@@ -1,7 +1,7 @@
 """The disk cache of compiled code: one checked file per compiled function and signature.
 
 Knows: where compiled code is kept and how a file is trusted. Does not know: what is compiled. Called
-by ``compiled`` (which attaches it to Numba's dispatchers) and the CLI.
+by ``compiled`` and ``teach.lru`` (which attach it to Numba's dispatchers) and the CLI.
 
 Numba's own cache can't be used as it is: it raises where no folder is writable, doesn't notice
 edits in other files, and believes whatever it reads. Here a file is named by a hash of
