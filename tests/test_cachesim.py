@@ -5,6 +5,7 @@ Predictions of traffic are held against it where the textbook's rule is exact or
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 import subprocess
@@ -20,7 +21,6 @@ from hypothesis import strategies as st
 from blisgemm import BlisgemmTypeError, BlisgemmValueError
 from blisgemm.ladder.accesses import accesses
 from blisgemm.machine.facts import Cache
-from blisgemm.teach import trace as trace_module
 from blisgemm.teach.cachesim import TEACHING_MACHINE, Counts, Nests, loop_order_stream, simulate, simulate_trace
 from blisgemm.teach.streams import A_PACK, B_PACK, OPERANDS, READ, UPDATE, WRITE, A, B, C, sizes_of, trace_stream
 from blisgemm.teach.trace import trace
@@ -28,6 +28,7 @@ from blisgemm.teach.traffic import compare, predicted_loop_order, predicted_traf
 
 LINE = 64
 PER_LINE = LINE // 4  # elements of float32
+trace_module = importlib.import_module("blisgemm.teach.trace")  # in the package the name is the function's
 
 
 def cache(sets: int, ways: int, level: int = 1) -> Cache:

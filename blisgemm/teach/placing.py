@@ -11,12 +11,14 @@ from typing import Any
 
 from ..cuda.plan import make_plan as make_device_plan
 from ..errors import BlisgemmValueError
+from ..machine.facts import Machine
 from ..plan import Plan
+from .elsewhere import machine_named, plan_on
 from .rates import Rates, data_sheet, device_sheet
 from .reuse import flops_of, traffic_of
 from .roofline import Point, Roofline, points_of, roofline_of, tile_intensity, wave_share, waves
 
-__all__ = ["device_roofline", "product_roofline", "rung_intensity", "rung_points"]
+__all__ = ["device_roofline", "product_roofline", "roofline", "rung_intensity", "rung_points"]
 
 _SIZES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
 
@@ -51,6 +53,28 @@ def product_roofline(
     if plan is not None and plan.path != "numpy":
         own = points_of(f"{plan.m}×{plan.n}×{plan.k}", traffic_of(plan), rates, dtype, threads, measured)
     return roofline_of(rates, dtype, threads, (*own, *points))
+
+
+def roofline(
+    m: int, n: int, k: int, dtype: str = "float32", *, machine: Machine | str | None = None, threads: int = 1,
+    rates: Rates | None = None, measured: float | None = None,
+) -> Roofline:  # fmt: skip
+    """Return a machine's roofs with an m x k by k x n product of C-contiguous arrays under them.
+
+    Args:
+        m, n, k, dtype, machine, threads: as ``explain`` takes them.
+        rates, measured: as ``product_roofline`` takes them.
+
+    Raises:
+        BlisgemmTypeError, BlisgemmValueError: an argument is not as above, or the machine has no data sheet.
+
+    Example:
+        >>> print(roofline(1000, 1000, 1000, machine="haswell").title)
+        haswell, 1 thread
+    """
+    there = machine_named(machine)
+    plan = plan_on(machine, m, n, k, dtype, threads=threads)
+    return product_roofline(plan, plan.dtype, threads, rates, there, measured)
 
 
 def device_roofline(name: str, product: tuple[int, int, int] | None, dtype: str = "float32") -> tuple[Roofline, str]:
