@@ -13,11 +13,12 @@ INSTALL_demo := --editable '.[demo]'
 INSTALL_test := --editable . --group test
 INSTALL_lint := --editable . --group lint
 INSTALL_bench := --editable '.[bench]'
+INSTALL_notebooks := --editable . --group notebooks
 INSTALL_package := --group package
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # one pip at a time in one environment
-.PHONY: help demo test test-cuda lint types bench ladder test-emulated wheel clean distclean
+.PHONY: help demo test test-cuda lint types bench ladder notebooks test-emulated wheel clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -46,6 +47,9 @@ bench: $(VENV)/.installed-bench ## against NumPy, MKL and others; results in ben
 
 ladder: $(VENV)/.installed-bench ## nine rungs from three plain loops to the library, timed into README.md and docs/ladder.svg
 	$(RUN) -m blisgemm ladder --write-readme --plot docs/ladder.svg $(LADDER_ARGS)
+
+notebooks: $(VENV)/.installed-notebooks ## the files of bench/notebooks as notebooks with their results, in bench/out
+	$(RUN) bench/run_notebooks.py $(NOTEBOOKS)
 
 test-emulated: $(VENV)/.installed-core ## the checks on emulated processors (AVX2, SSE2, NEON)
 	PYTHON=$(abspath $(RUN)) tests/emulated/run.sh $(CPUS)
