@@ -22,7 +22,7 @@ from blisgemm.teach.elsewhere import plan_on
 from blisgemm.teach.explain import Explanation, explain, explain_plan
 from blisgemm.teach.html import fragment, page
 from blisgemm.teach.machines import TEACHING_MACHINE
-from blisgemm.teach.reuse import Traffic, Use, flops_of, traffic_of
+from blisgemm.teach.traffic import Traffic, flops_of, traffic_of
 from blisgemm.ukernel.spec import KernelSpec
 
 KERNEL = KernelSpec("float32", "float32", "float32", 4, 8, ISAS["generic"])
@@ -52,8 +52,8 @@ def test_traffic_of_the_packed_path_by_hand() -> None:
         "packed B": 512 + 2 * 512,  # written; read for each of 8 / 4 micro-panels of A
         "C": 512 + 2 * 512,  # written, then read and written
     }
-    # all of it fits in L2 (8 KiB): only what was never touched comes from beyond, and C goes back there
-    assert by_level(traffic)["memory"] == {"A": 256, "packed A": 0, "B": 512, "packed B": 0, "C": 2 * 512}
+    # all of it fits in L2 (8 KiB): everything comes once, what was written goes back; buffers are of one kc block
+    assert by_level(traffic)["memory"] == {"A": 256, "packed A": 2 * 128, "B": 512, "packed B": 2 * 256, "C": 2 * 512}
 
 
 def test_a_second_panel_of_a_packs_b_again_and_a_second_block_of_b_reads_a_again() -> None:
@@ -87,11 +87,12 @@ def test_traffic_of_the_direct_path_by_hand() -> None:
 
 
 def test_the_order_of_the_direct_path_decides_which_operand_passes() -> None:
-    """One strip of 64 x 64 stays in L1 (1 KiB); the other operand, 16 KiB, passes by each time."""
+    """One strip of 64 x 64 stays in L1 (2 KiB); the other operand, 4 KiB, passes by each time."""
     blocking = Blocking(mc=64, nc=64, kc=16, footprints=(), reasons=())
-    plan = Plan(64, 64, 16, "float32", "direct", KERNEL, blocking, TEACHING_MACHINE)
+    machine = replace(TEACHING_MACHINE, l1=replace(TEACHING_MACHINE.l1, size_bytes=2048))
+    plan = Plan(64, 64, 16, "float32", "direct", KERNEL, blocking, machine)
     down, along = (by_level(traffic_of(replace(plan, rows_first=rows)))["L2"] for rows in (False, True))
-    assert down["A"] == 64 * 16 * 4 * 8 and down["B"] == 64 * 16 * 4
+    assert down["A"] == 64 * 16 * 4 * 8 and down["B"] == 64 * 16 * 4 * 2  # a strip of B is 8 wide, half of a line
     assert along["A"] == 64 * 16 * 4 and along["B"] == 64 * 16 * 4 * 16
 
 
@@ -128,28 +129,20 @@ def test_threads_share_the_work_and_a_batch_multiplies_it() -> None:
     assert traffic_of(replace(plan, batch=7)).bytes_of("memory") == 7 * traffic_of(plan).bytes_of("memory")
 
 
-def test_a_use_misses_where_its_distance_exceeds_the_cache() -> None:
-    traffic = traffic_of(packed_plan(8, 16, 8, 8, 16, 4))
-    stream = next(s for s in traffic.streams if s.operand == "A")
-    stream = replace(stream, uses=(Use(100, 64, 128),))
-    assert [stream.bytes_beyond(c, False) for c in (63, 64)] == [100, 0]
-    assert [stream.bytes_beyond(c, True) for c in (127, 128)] == [100, 0]
-    assert replace(stream, kind="write").bytes_beyond(0, False) == 200  # fetched, and sent back
-
-
-def test_the_model_agrees_with_the_simulated_caches() -> None:
-    """Element by element in L1; lines within a tenth beyond it. The simulator's packed buffers are cold."""
-    cachesim, tracing = (pytest.importorskip(f"blisgemm.teach.{name}") for name in ("cachesim", "trace"))
-    plan = plan_on("haswell", 192, 256, 256, threads=1, path="packed")
-    expected = traffic_of(plan)
-    counts = cachesim.simulate_trace(tracing.trace_plan(plan), "haswell")
-    assert counts.element_bytes == expected.bytes_of("L1")
-    l2, l3, memory = counts.traffic_bytes
-    assert l2 == pytest.approx(expected.bytes_of("L2"), rel=0.02)
-    assert l3 == pytest.approx(expected.bytes_of("L3"), rel=0.1)
-    assert plan.blocking is not None
-    buffers = 4 * plan.blocking.kc * (plan.blocking.mc + plan.blocking.nc)
-    assert memory == pytest.approx(expected.bytes_of("memory") + 2 * buffers, rel=0.02)
+def test_threads_fetch_what_they_share_into_each_of_their_own_caches_but_once_into_a_shared_one() -> None:
+    plan = plan_on("zen3", 1000, 1000, 1000, threads=1)
+    assert plan.blocking is not None and plan.path == "packed"
+    tiles = replace(plan.blocking, mt=252, nb=1008)
+    one, four = (replace(plan, ic_ways=ways, blocking=tiles) for ways in (1, 4))
+    near, far = (by_level(traffic_of(four))[level] for level in ("L3", "memory"))
+    assert near["packed B"] > 1.9 * by_level(traffic_of(one))["L3"]["packed B"]  # four L2 each fetch all of B
+    assert near["packed A"] < 1.2 * by_level(traffic_of(one))["L3"]["packed A"]  # and each its own rows of A
+    assert far["A"] == far["B"] == 1000 * 1000 * 4 and far["C"] == 2 * far["A"]
+    blocking = Blocking(mc=64, nc=64, kc=16, footprints=(), reasons=())
+    direct = Plan(64, 64, 16, "float32", "direct", KERNEL, blocking, KNOWN["haswell"], jr_ways=2)
+    beyond = by_level(traffic_of(direct))
+    assert beyond["L2"]["A"] == 2 * 64 * 16 * 4 and beyond["L2"]["B"] == 64 * 16 * 4
+    assert beyond["memory"]["A"] == 64 * 16 * 4
 
 
 def test_numpy_products_have_no_traffic() -> None:

@@ -18,7 +18,6 @@ from blisgemm.teach.elsewhere import plan_on
 from blisgemm.teach.machines import TEACHING_MACHINE
 from blisgemm.teach.placing import device_roofline, product_roofline, rung_intensity, rung_points
 from blisgemm.teach.rates import GPU_BYTES_PER_SECOND, Level, Rates, data_sheet, device_sheet
-from blisgemm.teach.reuse import traffic_of
 from blisgemm.teach.roofline import (
     Point,
     Roofline,
@@ -31,6 +30,7 @@ from blisgemm.teach.roofline import (
     wave_share,
     waves,
 )
+from blisgemm.teach.traffic import traffic_of
 
 # 16 GFLOP/s; L1 64 GB/s a core, memory 8 GB/s for all
 SMALL = Rates("small", "by hand", (("float32", 16e9),), (Level("L1", 64e9), Level("memory", None, 8e9)), 2)

@@ -23,7 +23,7 @@ import blisgemm
 from ..machine import current
 from ..plan import Plan, make_plan
 from ..teach.rates import Level, Rates, real_of
-from ..teach.reuse import flops_of
+from ..teach.traffic import flops_of
 from .measure import cpu_clock, interleave
 from .peak import aligned, resident_kernel
 

@@ -121,11 +121,11 @@ def _print_steps(console: Console, steps: Trace, first: int, most: int) -> None:
 def _print_cache(console: Console, steps: Trace, machine: Machine) -> None:
     """Print hits and misses by level and operand, then bytes between the levels beside the textbook's."""
     from ..teach.cachesim import simulate_trace
-    from ..teach.traffic import WHY_THEY_DIFFER, predicted_traffic
+    from ..teach.traffic import WHY_THEY_DIFFER, trace_traffic
 
     counts = simulate_trace(steps, machine)
     _print_misses(console, counts)
-    expected = predicted_traffic(steps, machine) if steps.path in ("packed", "direct") else None
+    expected = trace_traffic(steps, machine) if len(steps) else None
     plain = _plain(steps, machine)
     _print_traffic(console, counts, expected, plain)
     if expected is not None:
@@ -154,23 +154,22 @@ def _print_misses(console: Console, counts: Counts) -> None:
     console.print(table)
 
 
-def _plain(steps: Trace, machine: Machine) -> tuple[str, list[float]]:
+def _plain(steps: Trace, machine: Machine) -> tuple[str, list[int]]:
     """Return how the triple loop's bytes were got, and the bytes."""
     import numpy as np
 
     from ..teach.cachesim import loop_order_stream, simulate
     from ..teach.streams import sizes_of
-    from ..teach.traffic import predicted_loop_order
+    from ..teach.traffic import loops_traffic
 
     m, n, k, itemsize = steps.m, steps.n, steps.k, int(np.dtype(steps.dtype).itemsize)
     if m * n * k <= _PLAIN_TERMS:
         counts = simulate(loop_order_stream(_ORDER, m, n, k), machine, itemsize=itemsize, sizes=sizes_of(steps))
         return "counted", [counts.element_bytes, *counts.traffic_bytes]
-    expected = predicted_loop_order(_ORDER, m, n, k, machine, itemsize=itemsize)
-    return "predicted", [expected.element_bytes, *expected.traffic_bytes]
+    return "predicted", [each.bytes for each in loops_traffic(_ORDER, m, n, k, machine, itemsize=itemsize).levels]
 
 
-def _print_traffic(console: Console, counts: Counts, expected: Traffic | None, plain: tuple[str, list[float]]) -> None:
+def _print_traffic(console: Console, counts: Counts, expected: Traffic | None, plain: tuple[str, list[int]]) -> None:
     from ..teach.traffic import compare
 
     how, of_plain = plain
@@ -179,13 +178,11 @@ def _print_traffic(console: Console, counts: Counts, expected: Traffic | None, p
         table = figures_table("bytes between", "counted", f"loops {_ORDER}, {how}")
         names = ["registers", *(f"L{x.level}" for x in counts.levels), "memory"]
         for row, count in enumerate((counts.element_bytes, *counts.traffic_bytes)):
-            table.add_row(f"{names[row]} and {names[row + 1]}", f"{count:,}", f"{of_plain[row]:,.0f}")
+            table.add_row(f"{names[row]} and {names[row + 1]}", f"{count:,}", f"{of_plain[row]:,}")
     else:
         table = figures_table("bytes between", "predicted", "counted", "ratio", f"loops {_ORDER}, {how}")
         for each, other in zip(compare(expected, counts), of_plain, strict=True):
-            table.add_row(
-                each.between, f"{each.predicted:,.0f}", f"{each.counted:,}", f"{each.ratio:.2f}", f"{other:,.0f}"
-            )
+            table.add_row(each.between, f"{each.predicted:,}", f"{each.counted:,}", f"{each.ratio:.2f}", f"{other:,}")
     console.print(table)
 
 

@@ -2,7 +2,7 @@
 
 Knows: which neighbours of a plan are worth a look: other kernels, other paths, half and twice nc and mc, the answer of
 Low et al. Does not know: any rule of its own; every alternative is made by the functions that choose (``plan``,
-``ways``, ``blocking``), and its cost by ``reuse`` and ``roofline``. Called by ``explain``.
+``ways``, ``blocking``), and its cost by ``traffic`` and ``roofline``. Called by ``explain``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..ukernel.spec import KernelSpec
 from ..ways import TILE_GAIN, few_of
 from .figures import share_text
 from .rates import Rates
-from .reuse import traffic_of
 from .roofline import bounds_of, ruling
+from .traffic import traffic_of
 
 __all__ = ["LOW", "Alternative", "alternatives_to", "loads_per_k"]
 

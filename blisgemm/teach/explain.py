@@ -1,7 +1,7 @@
 """A plan explained: where its blocks lie, what they move, what that takes, and what else there was.
 
 Knows: how the parts of an explanation are put together and read as text. Does not know: any rule or model (``plan``,
-``reuse``, ``rates``, ``roofline``, ``alternatives``), or HTML (``html``). Called by ``python -m blisgemm explain``,
+``traffic``, ``rates``, ``roofline``, ``alternatives``), or HTML (``html``). Called by ``python -m blisgemm explain``,
 notebooks and people.
 
     >>> from blisgemm.teach.explain import explain
@@ -25,8 +25,8 @@ from .alternatives import LOW, Alternative, alternatives_to, loads_per_k
 from .elsewhere import machine_named, plan_on
 from .figures import bar, bytes_text, rate_text, seconds_text, share_text, three, work_text
 from .rates import Rates, data_sheet
-from .reuse import Traffic, traffic_of
 from .roofline import Bound, bounds_of, ruling
+from .traffic import Traffic, traffic_of
 
 __all__ = ["MODEL", "Explanation", "explain", "places_of"]
 
@@ -34,9 +34,9 @@ _PLACES = ("registers", "L1", "L2", "L3", "memory")
 _ALIKE = 0.05  # ratios of bytes nearer to 1 are not worth a reader's time
 
 MODEL = (
-    "Bytes: a datum comes from the nearest cache that holds everything touched since it was used last; whole lines; a "
-    "write fetches its line and sends it back; operands start in memory, packed buffers are warm; beta = 0; other "
-    "cores are idle.",
+    "Bytes: if all that one turn of a loop touches fits in a cache, the next turn finds it there, and the loop fetches "
+    "each line once; if not, every turn fetches anew. A line that is written is fetched, and sent back later. Caches "
+    "hold whatever fits, and nothing at first; beta = 0; other cores are idle.",
     "Times: each limit alone, the others taking nothing; the longest rules, if all overlap. If none overlap, their sum "
     "counts. Neither sees latency, the instructions of packing, or edges. Where an alternative seems faster than what "
     "runs, a measurement decided (the sources stand in blisgemm/ways.py and blisgemm/blocking.py).",

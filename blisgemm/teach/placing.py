@@ -1,6 +1,6 @@
 """Where things lie under a roofline: a product on this machine, on another, on a GPU, and the rungs of the ladder.
 
-Knows: which plan, traffic and rates belong together. Does not know: how any of them follows (``plan``, ``reuse``,
+Knows: which plan, traffic and rates belong together. Does not know: how any of them follows (``plan``, ``traffic``,
 ``rates``, ``roofline``), or clocks. Pure. Called by ``python -m blisgemm roofline`` and notebooks.
 """
 
@@ -15,8 +15,8 @@ from ..machine.facts import Machine
 from ..plan import Plan
 from .elsewhere import machine_named, plan_on
 from .rates import Rates, data_sheet, device_sheet
-from .reuse import flops_of, traffic_of
 from .roofline import Point, Roofline, points_of, roofline_of, tile_intensity, wave_share, waves
+from .traffic import flops_of, traffic_of
 
 __all__ = ["device_roofline", "product_roofline", "roofline", "rung_intensity", "rung_points"]
 
@@ -121,7 +121,7 @@ def rung_intensity(number: int, plan: Plan) -> float:
 
     Rungs 0 and 1 load an element of A and one of B for each multiply-add. Rung 2 keeps the element of A and loads one
     of B, loads and stores one of C. Rung 3 has a tile of 4 x 4, rungs 4 and 5 one of mr x nr; from rung 6 on packing
-    and each kc block's update of C count as well, as in ``reuse``.
+    and each kc block's update of C count as well, as in ``traffic``.
 
     Args:
         number: of the rung. plan: the packed plan of its product, on one thread.

@@ -1,7 +1,7 @@
 """The roofline: how fast a product can be, given the bytes that it moves, and which limit rules.
 
 Knows: min(peak, bandwidth x flops per byte) at every level of memory, and the chart as a value and as text. Does not
-know: bytes (``reuse``), rates (``rates``; measured: ``bench.rates``), pictures (``roofplot``). Pure. Called by
+know: bytes (``traffic``), rates (``rates``; measured: ``bench.rates``), pictures (``roofplot``). Pure. Called by
 ``explain`` and ``python -m blisgemm roofline``.
 
 The field's seed numbers, computed:
@@ -27,7 +27,7 @@ from typing import Any
 from ..errors import BlisgemmValueError
 from .figures import rate_text, seconds_text, share_text, three, work_text
 from .rates import Rates
-from .reuse import Traffic
+from .traffic import Traffic
 
 __all__ = [
     "Bound", "Point", "Roof", "Roofline", "bounds_of", "points_of", "ridge", "roofline_of", "ruling", "tile_intensity",

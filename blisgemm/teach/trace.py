@@ -56,6 +56,7 @@ class Trace:
         swapped: whether C' = B' A' is computed.
         kernel: the name of the microkernel. machine: whose blocks they are.
         events: a structured array (``EVENT``), one row a step.
+        rows_first: whether the direct path goes along the rows of C. step: values of p in one pass of sweep or stream.
     """
 
     m: int
@@ -76,6 +77,8 @@ class Trace:
     kernel: str
     machine: str
     events: npt.NDArray[Any] = field(repr=False, compare=False)
+    rows_first: bool = False
+    step: int = 0
 
     def __len__(self) -> int:
         return len(self.events)
@@ -256,6 +259,7 @@ def trace_plan(plan: Plan) -> Trace:
         m, n, k, plan.dtype, plan.path, "packed" if packed else plan.access, kernel.mr if kernel else 1,
         kernel.nr if kernel else 1, blocks.mc, blocks.nc, min(blocks.kc, max(1, k)), blocks.mt, blocks.nb, plan.half,
         plan.swapped, kernel.name if kernel else "", plan.machine.name, events,
+        plan.rows_first and plan.access != "copied", plan.step,
     )  # fmt: skip
 
 
