@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from .rates import data_sheet
     from .roofline import ridge, tile_intensity, wave_share, waves
     from .trace import MICROKERNEL, PACK_A, PACK_B, Trace
+    from .traffic import compare, loops_traffic, tile_reads, trace_traffic, traffic_of
 
 __all__ = [
-    "MICROKERNEL", "PACK_A", "PACK_B", "TEACHING_MACHINE", "Counts", "Trace", "check", "data_sheet", "difference",
-    "draw_map", "explain", "loop_order_stream", "machine_named", "needs", "page", "picture", "plan_on", "read_kernel",
-    "ridge", "roofline", "simulate", "simulate_trace", "tile_intensity", "trace", "wave_share", "waves",
+    "MICROKERNEL", "PACK_A", "PACK_B", "TEACHING_MACHINE", "Counts", "Trace", "check", "compare", "data_sheet",
+    "difference", "draw_map", "explain", "loop_order_stream", "loops_traffic", "machine_named", "needs", "page",
+    "picture", "plan_on", "read_kernel", "ridge", "roofline", "simulate", "simulate_trace", "tile_intensity",
+    "tile_reads", "trace", "trace_traffic", "traffic_of", "wave_share", "waves",
 ]  # fmt: skip
 
 # The other names, and the module that each is loaded from when it is first asked for.
@@ -50,6 +52,7 @@ _LATER = {
     "rates": ("data_sheet",),
     "roofline": ("ridge", "tile_intensity", "wave_share", "waves"),
     "trace": ("MICROKERNEL", "PACK_A", "PACK_B", "Trace"),
+    "traffic": ("compare", "loops_traffic", "tile_reads", "trace_traffic", "traffic_of"),
 }
 _MODULE_OF = {name: module for module, names in _LATER.items() for name in names}
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..ukernel.assembly import KLoop, assemble, k_loop, target_of, triple_of
+from ..ukernel.catalog import by_name
 from ..ukernel.emit import Access
 from ..ukernel.spec import KernelSpec
 from .registers import RegisterMap, register_map
@@ -71,6 +72,18 @@ class KStep:
         """The kernel and its processor."""
         return f"{self.spec.name}@{self.cpu}"
 
+    def __str__(self) -> str:
+        """The counts of one k step, then the register map."""
+        head = f"{self.title} ({self.arch}), {self.loop.steps} k step{'s' * (self.loop.steps != 1)} a turn; per step:"
+        counts = [
+            f"  {need.what:<22}{need.counted:>6g}"
+            + (f"   needed {need.needed:>4g}" if need.needed is not None else " " * 14)
+            + f"   {need.why}"
+            for need in needs(self)
+        ]
+        drawn = ["".join(text for text, _ in line) for line in draw_map(self)]
+        return "\n".join([head, *counts, "", *drawn])
+
     def facts(self) -> dict[str, Any]:
         """Return everything but the text, as values that JSON can hold."""
         held = self.registers
@@ -98,20 +111,21 @@ class KStep:
 
 
 def read_kernel(
-    spec: KernelSpec, access: Access = Access.PACKED, cpu: str | None = None, arch: str | None = None
+    spec: KernelSpec | str, access: Access = Access.PACKED, cpu: str | None = None, arch: str | None = None
 ) -> KStep:
     """Compile a kernel for a processor and read its k loop.
 
     Args:
-        spec, access, cpu: as for ``assemble``.
+        spec: the kernel, or its name in the catalog.
+        access, cpu: as for ``assemble``.
         arch: of a kernel of the set generic.
 
     Example:
-        >>> from blisgemm.ukernel import catalog
-        >>> step = read_kernel(catalog.by_name("f32_8x12_neon"))
+        >>> step = read_kernel("f32_8x12_neon")
         >>> step.cpu, [(need.what, need.counted, need.needed) for need in needs(step)][:2]
         ('generic', [('fmas', 24.0, 24), ('vector loads', 5.0, 5)])
     """
+    spec = by_name(spec) if isinstance(spec, str) else spec
     triple = triple_of(arch) if arch else None
     found_arch, found_cpu = target_of(spec, cpu, triple)
     text = assemble(spec, access, cpu, triple)
