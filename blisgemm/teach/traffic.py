@@ -94,9 +94,12 @@ class Traffic:
     flops: int
     levels: tuple[LevelTraffic, ...]
 
-    def bytes_of(self, level: str) -> int:
-        """Return the bytes that ``level`` exchanges with what is nearer to the registers."""
-        return next((each.bytes for each in self.levels if each.level == level), 0)
+    def bytes_of(self, level: str, operand: str | None = None) -> int:
+        """Return the bytes that ``level`` exchanges with what is nearer to the registers, in all or of one operand."""
+        for each in self.levels:
+            if each.level == level:
+                return each.bytes if operand is None else dict(each.operands).get(operand, 0)
+        return 0
 
     def intensity(self, level: str) -> float:
         """Return the arithmetic intensity at a level: flops per byte; ``inf`` where nothing passes."""
