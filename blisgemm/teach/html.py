@@ -37,15 +37,16 @@ padding:1.1em 1.3em;max-width:62em;font:14px/1.45 system-ui,sans-serif;box-sizin
 .blisgemm-explain p{margin:.25em 0}
 .blisgemm-explain .soft{color:var(--soft)}
 .blisgemm-explain .wide{overflow-x:auto}
-.blisgemm-explain table{border-collapse:collapse;margin:0;width:100%;font-size:13px;background:none;color:inherit}
-.blisgemm-explain tr{background:none!important}
-.blisgemm-explain th,.blisgemm-explain td{padding:.32em .7em .32em 0;text-align:left;vertical-align:top;
+TWICE table{border-collapse:collapse;margin:0;width:100%;font-size:13px;background:none;color:inherit;
+table-layout:auto}
+TWICE tr{background:none!important}
+TWICE th,TWICE td{padding:.32em .7em .32em 0;text-align:left;vertical-align:top;
 border:0;border-bottom:1px solid var(--line)}
-.blisgemm-explain th{font-weight:600;color:var(--soft);white-space:nowrap}
-.blisgemm-explain .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.blisgemm-explain .one{white-space:nowrap}
-.blisgemm-explain code{font:12.5px ui-monospace,monospace;background:none;color:inherit;padding:0}
-.blisgemm-explain .bar{display:flex;height:.85em;min-width:9em;border-radius:3px;background:var(--trough);
+TWICE th{font-weight:600;color:var(--soft);white-space:nowrap}
+TWICE .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+TWICE .one{white-space:nowrap}
+TWICE code{font:12.5px ui-monospace,monospace;background:none;color:inherit;padding:0}
+.blisgemm-explain .bar{display:flex;height:.85em;min-width:7em;border-radius:3px;background:var(--trough);
 overflow:hidden;margin-top:.28em}
 .blisgemm-explain .bar i{display:block;height:100%;background:var(--fill)}
 .blisgemm-explain .bar i.hot{background:var(--hot)}
@@ -56,7 +57,9 @@ overflow:hidden;margin-top:.28em}
 [data-jp-theme-light="false"] .blisgemm-explain,.vscode-dark .blisgemm-explain{DARK}
 [data-jp-theme-light="true"] .blisgemm-explain,.vscode-light .blisgemm-explain{--ink:#22211f;--soft:#64615b;
 --line:#dddad3;--paper:#fffefb;--trough:#eceae4;--fill:#2f7fb8;--hot:#c4500f}
-""".replace("DARK", _DARK).strip()
+"""
+# A class named twice outweighs what notebooks say about tables: cells at the right, columns of one width.
+_STYLE = _STYLE.replace("TWICE", ".blisgemm-explain.blisgemm-explain").replace("DARK", _DARK).strip()
 
 
 def page(it: Explanation) -> str:
