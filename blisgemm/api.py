@@ -199,8 +199,8 @@ _STACK_TERMS = 128**3
 _MOST_ROUTES = 4096  # as many as ``plan_for`` keeps
 
 # Elements of A times elements of B from which on a product doesn't open a lane, which takes a second or two to compile,
-# but goes the general way, whose 30 us hardly show in it. Source: 400 x 400 each, where the general way takes 1.005 times
-# as long as the lane (256: 1.14, 512: 1.00; f32, Zen 3, busy, 2026-11-30).
+# but goes the general way, whose 30 us hardly show in it. Source: 400 x 400 each, where the general way takes 1.005
+# times as long as the lane (256: 1.14, 512: 1.00; f32, Zen 3, busy, 2026-11-30).
 _LARGE = 400**4
 
 # Which batches that meet one B are one product: from so many elements of C on, if B is a matrix or a vector, with up to
