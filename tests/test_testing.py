@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from blisgemm.testing import (
     surroundings,
 )
 from blisgemm.testing.__main__ import main
+from blisgemm.testing.cases import covering
 from blisgemm.testing.examples import BUGGY, right
 from blisgemm.testing.hints import pattern
 from blisgemm.testing.reference import bounds, exact_dots, op
@@ -192,14 +194,40 @@ def test_matmul_rules_catch_what_numpy_dot_and_a_narrow_product_do() -> None:
         ({"rules": ["all"]}, "rules: expected some of exact"),
         ({"layouts": ["Z"]}, "layouts: expected some of C, F"),
         ({"dtypes": []}, "dtypes: expected at least one"),
-        ({"tiles": [0]}, "tiles: expected sizes of at least 1"),
+        ({"tiles": [0]}, "tiles: expected an integer >= 1; got 0"),
+        ({"tiles": []}, "tiles: expected at least one size"),
+        ({"tiles": [2.5]}, "tiles: expected an integer >= 1; got 2.5"),
+        ({"tiles": 8}, "tiles: expected a sequence of integers; got 8"),
+        ({"blocks": "64"}, "blocks: expected a sequence of integers; got '64'"),
+        ({"count": 0}, "count: expected an integer >= 1; got 0"),
+        ({"count": 1.5}, "count: expected an integer >= 1; got 1.5"),
+        ({"seed": -1}, "seed: expected an integer of at least 0; got -1"),
+        ({"dtypes": "float32"}, "dtypes: expected a sequence of names; got 'float32'"),
+        ({"dtypes": ["f99"]}, "dtypes: expected floats, complex numbers or integers; got 'f99'"),
+        ({"dtypes": [None]}, "dtypes: expected floats, complex numbers or integers; got None"),
+        ({"dtypes": ["int8"]}, "dtypes: expected some that hold sums of 513 terms exactly; got int8"),
+        ({"layouts": "C"}, "layouts: expected a sequence of names; got 'C'"),
+        ({"accepts": "out"}, "accepts: expected a sequence of arguments' names; got 'out'"),
+        ({"rules": "exact"}, "rules: expected a sequence of names; got 'exact'"),
+        ({"rules": []}, "rules: expected at least one, or None for all"),
+        ({"rules": ["out"]}, "rules: expected one that right can be asked; out needs out"),
     ],
 )
 def test_wrong_settings_are_named(words: dict[str, Any], message: str) -> None:
-    with pytest.raises(BlisgemmValueError, match=message):
+    with pytest.raises((BlisgemmValueError, BlisgemmTypeError), match=message):
         check_gemm(right, **words)
     with pytest.raises(BlisgemmTypeError, match="function: expected a function; got int"):
         check_gemm(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant == np.finfo(float).nmant, reason="no dtype is wider than float64")
+def test_a_dtype_that_no_wider_one_can_judge_is_refused() -> None:
+    with pytest.raises(BlisgemmTypeError, match="dtypes: expected numbers that a wider dtype can judge"):
+        check_gemm(right, dtypes=["longdouble"])
+    with pytest.raises(
+        BlisgemmTypeError, match="dtype: expected floats or complex numbers, which round, up to 64 bits"
+    ):
+        assert_within_bound(np.ones((1, 1), np.longdouble), np.ones((1, 1)), np.ones((1, 1)))
 
 
 def test_the_command_line_judges_a_function_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,8 +235,56 @@ def test_the_command_line_judges_a_function_by_its_name(capsys: pytest.CaptureFi
     assert capsys.readouterr().out.startswith("numpy:matmul: all ")
     assert main(["blisgemm.testing.examples:missing_edge", "--rules", "exact"]) == 1
     assert "no multiple of 8" in capsys.readouterr().out
-    assert main(["no_such_module:f"]) == 2
-    assert capsys.readouterr().err.startswith("blisgemm.testing: error: No module named")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["no_such_module:f"], "No module named"),
+        ([""], "function: expected module:function"),
+        ([":f"], "function: expected module:function"),
+        (["..x:f"], "function: expected module:function"),
+        (["numpy"], "function: expected module:function"),
+        (["numpy:no_such"], "function: numpy:no_such can't be had: AttributeError"),
+        (["numpy:pi"], "function: expected a function; got float"),
+        (["breaks_at_import:f"], "function: breaks_at_import:f can't be had: ZeroDivisionError: division by zero"),
+        (["ends_at_import:f"], "function: ends_at_import:f can't be had: SystemExit: 3"),
+        (["numpy:matmul", "--rules", ","], "rules: expected at least one"),
+        (
+            ["numpy:matmul", "--dtypes", "float32, f99"],
+            "dtypes: expected floats, complex numbers or integers; got 'f99'",
+        ),
+    ],
+)
+def test_the_command_line_says_in_one_line_what_is_wrong(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "breaks_at_import.py").write_text("1 / 0")
+    (tmp_path / "ends_at_import.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(words) == 2
+    found = capsys.readouterr().err
+    assert found.startswith(f"blisgemm.testing: error: {message}") and found.count("\n") == 1
+
+
+def test_a_function_that_ends_the_process_is_a_finding() -> None:
+    def leaves(a: Any, b: Any) -> None:
+        raise SystemExit("bye")
+
+    report = check_gemm(leaves, dtypes=["float64"], count=3)
+    assert report.broken == ("exact", "empty")
+    assert report["exact"].failures[0].message.endswith("it ended the process: SystemExit('bye')")
+    with pytest.raises(BlisgemmValueError, match=r"name: expected one of exact, .*; got 'no'"):
+        report["no"]
+
+
+@pytest.mark.parametrize("count", [1, 5, 22, 30, 44])
+def test_covering_takes_every_value_equally_often_but_for_one(count: int) -> None:
+    values = range(22)
+    for seed in range(20):
+        found = [case["m"] for case in covering(np.random.default_rng(seed), count, m=values)]
+        assert len(found) == count
+        assert {found.count(x) for x in values} <= {count // 22, -(-count // 22)}
 
 
 # ---- assertions ----------------------------------------------------------------------------------
@@ -293,6 +369,38 @@ def test_the_bound_is_highams() -> None:
     assert part.allowed[0, 0] == pytest.approx(4 * u / (1 - 4 * u) * 32, rel=1e-15)
 
 
+def test_the_bound_takes_what_is_not_finite_where_it_is_due() -> None:
+    a, b, inf, nan = np.ones((2, 1)), np.ones((1, 2)), np.inf, np.nan
+    assert_within_bound(np.full((2, 2), inf), a * inf, b)
+    assert_within_bound(np.full((2, 2), nan), a * nan, b)
+    assert_within_bound(np.zeros((2, 2)), a * nan, b, alpha=0)
+    for got, factor in ((-inf, inf), (1.0, inf), (nan, 1.0), (1.0, nan)):
+        with pytest.raises(AssertionError, match="4 of 4 elements beyond"):
+            assert_within_bound(np.full((2, 2), got), a * factor, b)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"factor": math.nan}, "factor: expected a finite number of at least 0; got nan"),
+        ({"factor": -1}, "factor: expected a finite number of at least 0; got -1"),
+        ({"factor": "2"}, "factor: expected a number; got '2'"),
+        ({"roundings": -5}, "roundings: expected a finite number of at least 0; got -5"),
+        ({"trans_a": "Q"}, "trans_a: expected False, True, 'N', 'T', 'C' or 'R'; got 'Q'"),
+        ({"b": np.ones((3, 2))}, r"a, b: expected m x k and k x n; got \[2, 1\] and \[3, 2\]"),
+        ({"beta": 2}, "c: expected an array, as beta = 2; got None"),
+        ({"beta": 2, "c": np.ones((3, 3))}, r"c: expected 2 x 2; got \[3, 3\]"),
+        ({"dtype": "f99"}, "dtype: expected floats, complex numbers or integers; got 'f99'"),
+        ({"dtype": "int8"}, "dtype: expected floats or complex numbers"),
+        ({"got": [[1], [2, 3]]}, "got: expected an array; got list"),
+    ],
+)
+def test_what_the_bound_cannot_take_is_named(words: dict[str, Any], message: str) -> None:
+    call: dict[str, Any] = {"got": np.full((2, 2), 9.0), "a": np.ones((2, 1)), "b": np.ones((1, 2)), **words}
+    with pytest.raises((BlisgemmValueError, BlisgemmTypeError), match=message):
+        assert_within_bound(**call)
+
+
 def test_exact_dots_are_rounded_once() -> None:
     rng = np.random.default_rng(2)
     a = rng.standard_normal((4, 30)) * np.exp2(rng.integers(-60, 60, (4, 30)))
@@ -337,6 +445,15 @@ def test_exact_product_is_that_of_fractions_and_refuses_what_is_not_exact() -> N
         exact_product(case.a * 2**30, case.b * 2**30)
     with pytest.raises(BlisgemmValueError, match="finite factors"):
         exact_product(case.a, case.b, alpha=math.nan)
+    with pytest.raises(BlisgemmValueError, match=r"a, b: expected m x k and k x n; got \[3, 5\] and \[3, 5\]"):
+        exact_product(case.a, case.a)
+    with pytest.raises(BlisgemmValueError, match="c: expected an array, as beta = 2"):
+        GemmCase(case.a, case.b, beta=2).expected  # noqa: B018
+    with pytest.raises(BlisgemmTypeError, match="b: expected an ndarray; got int"):
+        GemmCase(case.a, 3)  # type: ignore[arg-type]
+    with pytest.raises(BlisgemmTypeError, match="case: expected a GemmCase or None; got 3"):
+        assert_exact(case.a, case.a + 1, 3)  # type: ignore[arg-type]
+    assert (exact_product(case.a * math.nan, case.b, case.c, 0, 2) == 2 * case.c).all()
 
 
 def test_extents_lie_around_tiles() -> None:

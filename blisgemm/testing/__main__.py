@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import BlisgemmError
+from ..errors import BlisgemmError, BlisgemmValueError
 from .battery import check_gemm, check_matmul
 from .examples import BUGGY, right
 
@@ -25,26 +25,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--accepts", help="arguments beside a and b, separated by commas, such as c,alpha,beta,out")
     parser.add_argument("--rules", help="only these, separated by commas")
     args = parser.parse_args(argv)
-    words: dict[str, Any] = {"dtypes": args.dtypes.split(",")}
-    for name in ("accepts", "rules"):
-        words[name] = getattr(args, name).split(",") if getattr(args, name) else None
+    words: dict[str, Any] = {name: _words(getattr(args, name)) for name in ("dtypes", "accepts", "rules")}
     check = check_matmul if args.matmul else check_gemm
     examples = [right, *(function for function, _, _ in BUGGY.values())]
     try:
         functions = [(name, _find(name)) for name in args.function] or [(f.__name__, f) for f in examples]
         reports = [check(function, name=name, **words) for name, function in functions]
-    except (BlisgemmError, ImportError, AttributeError, TypeError) as error:
-        sys.stderr.write(f"blisgemm.testing: error: {error}\n")
+    except (BlisgemmError, ImportError) as error:
+        sys.stderr.write(f"blisgemm.testing: error: {' '.join(str(error).split())}\n")
         return 2
     sys.stdout.write("\n\n".join(map(str, reports)) + "\n")
     return 0 if all(report.ok for report in reports) else 1
 
 
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+
+
 def _find(name: str) -> Callable[..., Any]:
     module, _, path = name.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in filter(None, path.split(".")):
-        found = getattr(found, part)
+    if not module or not path or module.startswith("."):
+        raise BlisgemmValueError(f"function: expected module:function, such as numpy:matmul; got {name!r}")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except ImportError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        raise BlisgemmValueError(f"function: {name} can't be had: {type(error).__name__}: {error}") from None
     return found  # type: ignore[no-any-return]
 
 

@@ -6,11 +6,13 @@ others', and by the rules.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..errors import BlisgemmTypeError, BlisgemmValueError
 from .cases import GemmCase
 from .hints import hint
 from .reference import bounds, op
@@ -32,6 +34,7 @@ def assert_exact(got: Any, expected: Any, case: GemmCase | None = None) -> None:
 
     Raises:
         AssertionError: with the first wrong element, how many are wrong, and what it looks like.
+        BlisgemmTypeError, BlisgemmValueError: an argument is not as above.
 
     Example:
         >>> a, b = np.ones((5, 7)), np.ones((7, 4))
@@ -47,7 +50,9 @@ def assert_exact(got: Any, expected: Any, case: GemmCase | None = None) -> None:
         looks like: the last term of k is missing: the tail of the loop over k (k = 7)
         case: float64, m n k = 5 4 7, alpha = 1, beta = 0
     """
-    got, expected = np.asarray(got), np.asarray(expected)
+    got, expected = _array(got, "got"), _array(expected, "expected")
+    if case is not None and not isinstance(case, GemmCase):
+        raise BlisgemmTypeError(f"case: expected a GemmCase or None; got {case!r}")
     where = "" if case is None else f"\ncase: {case}"
     if got.shape != expected.shape:
         raise AssertionError(f"expected shape {expected.shape}, got {got.shape}{where}")
@@ -62,6 +67,20 @@ def assert_exact(got: Any, expected: Any, case: GemmCase | None = None) -> None:
     text += f"expected {expected[at]}, got {got[at]}"
     looks = hint(got, expected, wrong, case)
     raise AssertionError(text + (f"\nlooks like: {looks}" if looks else "") + where)
+
+
+def _array(x: Any, name: str) -> Array:
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise BlisgemmValueError(f"{name}: expected an array; got {type(x).__name__}: {error}") from None
+
+
+def _check_number(value: Any, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise BlisgemmTypeError(f"{name}: expected a number; got {value!r}")
+    if not 0 <= value < math.inf:
+        raise BlisgemmValueError(f"{name}: expected a finite number of at least 0; got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -105,8 +124,8 @@ def assert_within_bound(
     Args:
         got: the result.
         a, b, c, alpha, beta, trans_a, trans_b: the arguments of gemm.
-        factor: times the bound.
-        roundings: in place of k + 2 or 2 k + 3.
+        factor: times the bound, at least 0.
+        roundings: in place of k + 2 or 2 k + 3, at least 0.
         dtype: of the sums; default: the result's.
 
     Returns:
@@ -114,6 +133,7 @@ def assert_within_bound(
 
     Raises:
         AssertionError: with the first element beyond the bound, and the worst one.
+        BlisgemmTypeError, BlisgemmValueError: an argument is not as above.
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.5.
 
@@ -126,8 +146,11 @@ def assert_within_bound(
         Traceback (most recent call last):
         AssertionError: ... elements beyond the bound, the first at (0, 0): expected ...
     """
-    got, a, b = np.asarray(got), op(np.asarray(a), trans_a), op(np.asarray(b), trans_b)
-    parts = bounds(a, b, None if c is None else np.asarray(c), alpha, beta, dtype or got.dtype, roundings)
+    got, c = _array(got, "got"), None if c is None else _array(c, "c")
+    a, b = op(_array(a, "a"), trans_a, "trans_a"), op(_array(b, "b"), trans_b, "trans_b")
+    _check_number(factor, "factor")
+    _check_number(0 if roundings is None else roundings, "roundings")
+    parts = bounds(a, b, c, alpha, beta, got.dtype if dtype is None else dtype, roundings)
     shape = parts[0].bracket.shape
     if got.shape != shape:
         raise AssertionError(f"expected shape {shape}, got {got.shape}")
@@ -135,7 +158,8 @@ def assert_within_bound(
     beyond = np.zeros(shape, bool)
     for part, values in zip(parts, (got.real, got.imag), strict=False):
         with np.errstate(all="ignore"):
-            error = np.abs(values - part.product)
+            same = (values == part.product) | (np.isnan(values) & np.isnan(part.product))
+            error = np.where(same, 0, np.abs(values - part.product))
             share = np.where(error == 0, 0, error / part.allowed)
         share = np.where(np.isnan(share), np.inf, share)
         beyond |= share > factor

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BlisgemmValueError
-from .cases import TILES, extents_around
+from ..errors import BlisgemmTypeError, BlisgemmValueError
+from ..parallel import check_threads
+from .cases import TILES, check_sequence, extents_around
 from .layouts import INPUT_LAYOUTS
 from .matmul_rules import MATMUL_RULES
 from .memory_rules import MEMORY_RULES
@@ -20,6 +21,7 @@ from .report import Report, RuleResult
 from .rules import Rule, Setting
 from .subject import Subject, make_subject
 from .value_rules import VALUE_RULES
+from .values import dtype_of, largest_exact
 
 __all__ = ["check_gemm", "check_matmul"]
 
@@ -51,6 +53,9 @@ def check_gemm(
         count: products of the rule ``exact`` for each dtype.
         seed: of the numbers. The battery is the same for the same seed.
         name: what the report calls the function.
+
+    Raises:
+        BlisgemmTypeError, BlisgemmValueError: an argument is not as above.
 
     Returns:
         A report; ``report.ok``, ``report.broken``, ``print(report)``, ``report.require()`` in a test.
@@ -97,30 +102,55 @@ def check_matmul(
 def _setting(
     dtypes: Sequence[Any], tiles: Sequence[int], blocks: Sequence[int], layouts: Sequence[str], count: int, seed: int
 ) -> Setting:
+    for words, what in ((dtypes, "dtypes"), (blocks, "blocks"), (layouts, "layouts")):
+        check_sequence(words, what, "integers" if what == "blocks" else "names")
     unknown = sorted(set(layouts) - set(INPUT_LAYOUTS))
     if unknown:
         raise BlisgemmValueError(f"layouts: expected some of {', '.join(INPUT_LAYOUTS)}; got {', '.join(unknown)}")
     if not len(dtypes):
         raise BlisgemmValueError("dtypes: expected at least one; got none")
-    extents_around((*tiles, *blocks))  # refuses sizes below 1
-    names = tuple(np.dtype(dtype).name for dtype in dtypes)
-    return Setting(names, tuple(tiles), tuple(blocks), tuple(layouts), count, seed)
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise BlisgemmValueError(f"seed: expected an integer of at least 0; got {seed!r}")
+    extents_around(tiles)  # refuses what is no size
+    deepest = max(extents_around((*tiles, *blocks)))
+    names = tuple(_dtype_name(dtype, deepest) for dtype in dtypes)
+    return Setting(names, tuple(tiles), tuple(blocks), tuple(layouts), check_threads(count, "count"), int(seed))
+
+
+def _dtype_name(dtype: Any, k: int) -> str:
+    """Return the name of a dtype for which there is a reference."""
+    found = dtype_of(dtype, "dtypes")
+    if found.kind in "fc" and np.finfo(found).nmant > np.finfo(np.float64).nmant:
+        raise BlisgemmTypeError(f"dtypes: expected numbers that a wider dtype can judge; got {found}")
+    try:
+        largest_exact(found, k)
+    except BlisgemmValueError:
+        raise BlisgemmValueError(f"dtypes: expected some that hold sums of {k} terms exactly; got {found}") from None
+    return found.name
 
 
 def _run(subject: Subject, known: Sequence[Rule], setting: Setting, names: Collection[str] | None) -> Report:
+    if names is not None and not check_sequence(names, "rules", "names"):
+        raise BlisgemmValueError("rules: expected at least one, or None for all; got none")
     unknown = sorted(set(names or ()) - {rule.name for rule in known})
     if unknown:
         raise BlisgemmValueError(
             f"rules: expected some of {', '.join(rule.name for rule in known)}; got {', '.join(unknown)}"
         )
-    return Report(
-        subject.name, tuple(_judge(subject, rule, setting) for rule in known if not names or rule.name in names)
-    )
+    chosen = [rule for rule in known if not names or rule.name in names]
+    if all(_missing(subject, rule) for rule in chosen):
+        lacks = "; ".join(f"{rule.name} needs {', '.join(_missing(subject, rule))}" for rule in chosen)
+        raise BlisgemmValueError(f"rules: expected one that {subject.name} can be asked; {lacks}")
+    return Report(subject.name, tuple(_judge(subject, rule, setting) for rule in chosen))
+
+
+def _missing(subject: Subject, rule: Rule) -> list[str]:
+    """Return the arguments that a rule is about and the function does not take."""
+    return [word for word in rule.needs if not subject.takes(word)]
 
 
 def _judge(subject: Subject, rule: Rule, setting: Setting) -> RuleResult:
-    missing = [word for word in rule.needs if not subject.takes(word)]
-    if missing:
+    if missing := _missing(subject, rule):
         return RuleResult(rule.name, rule.says, 0, skipped=f"it takes no {', '.join(missing)}")
     found = list(rule.trials(subject, setting))
     if not found:

@@ -6,17 +6,18 @@ rules, the strategies, and whoever keeps a case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..errors import BlisgemmValueError
+from ..errors import BlisgemmTypeError, BlisgemmValueError
+from ..parallel import check_threads
 from .reference import exact_product, op
 
-__all__ = ["TILES", "GemmCase", "covering", "extents_around"]
+__all__ = ["TILES", "GemmCase", "check_sequence", "covering", "extents_around"]
 
 Array = np.ndarray[Any, Any]
 
@@ -37,14 +38,27 @@ def extents_around(tiles: Sequence[int], *, zero: bool = False) -> tuple[int, ..
         >>> extents_around((8,))
         (1, 2, 3, 5, 7, 8, 9, 13, 15, 17)
     """
-    if not tiles or min(tiles) < 1:
-        raise BlisgemmValueError(f"tiles: expected sizes of at least 1; got {tuple(tiles)}")
+    for size in check_sequence(tiles, "tiles", "integers"):
+        check_threads(size, "tiles")
+    if not tiles:
+        raise BlisgemmValueError("tiles: expected at least one size; got none")
     around = {x for t in tiles for x in (t - 1, t, t + 1, 2 * t - 1, 2 * t + 1)}
     return tuple(sorted(({0} if zero else set()) | {1, *_PRIMES} | (around - {0})))
 
 
+def check_sequence(values: Any, name: str, what: str) -> Any:
+    """Return ``values`` if it is a collection other than a string.
+
+    Raises:
+        BlisgemmTypeError: it is none.
+    """
+    if isinstance(values, (str, bytes)) or not isinstance(values, (Collection, np.ndarray)):
+        raise BlisgemmTypeError(f"{name}: expected a sequence of {what}; got {values!r}")
+    return values
+
+
 def covering(rng: np.random.Generator, count: int, **axes: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Yield ``count`` cases of the product of ``axes``: random, every value of an axis equally often.
+    """Yield ``count`` cases of the product of ``axes``: random, every value of an axis equally often, but for one.
 
     Example:
         >>> cases = list(covering(np.random.default_rng(0), 6, m=(1, 2, 3), trans=(False, True)))
@@ -53,11 +67,8 @@ def covering(rng: np.random.Generator, count: int, **axes: Sequence[Any]) -> Ite
     """
     columns = {}
     for name, values in axes.items():
-        times = -(-count // len(values))
-        order = rng.permutation(times * len(values))[:count] % len(values)
-        missing = set(range(len(values))) - set(order.tolist())
-        order[: len(missing)] = list(missing)
-        columns[name] = [values[i] for i in order]
+        rounds = [rng.permutation(len(values)) for _ in range(-(-count // len(values)))]
+        columns[name] = [values[i] for i in rng.permutation(np.concatenate(rounds)[:count])]
     for i in range(count):
         yield {name: column[i] for name, column in columns.items()}
 
@@ -89,15 +100,20 @@ class GemmCase:
     trans_b: Any = False
     note: str = field(default="", compare=False)
 
+    def __post_init__(self) -> None:
+        for name, x in (("a", self.a), ("b", self.b), ("c", self.c)):
+            if not isinstance(x, np.ndarray) and (name != "c" or x is not None):
+                raise BlisgemmTypeError(f"{name}: expected an ndarray; got {type(x).__name__}")
+
     @property
     def op_a(self) -> Array:
         """A as it is multiplied, m x k."""
-        return op(self.a, self.trans_a)
+        return op(self.a, self.trans_a, "trans_a")
 
     @property
     def op_b(self) -> Array:
         """B as it is multiplied, k x n."""
-        return op(self.b, self.trans_b)
+        return op(self.b, self.trans_b, "trans_b")
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -132,13 +132,13 @@ def _misread(case: GemmCase, gemm: Any) -> Iterator[tuple[str, Array]]:
         found = product(*memory)
         if found is not None:
             yield f"{names} {order} by rows without gaps: strides are ignored", found
-        ops = ["" if i in which else trans for i, trans in enumerate(turned)]
+        ops = [False if i in which else trans for i, trans in enumerate(turned)]
         if ops != list(turned):
             a, b = (op(x, trans) for x, trans in zip(plain, ops, strict=True))
             if a.shape[-1] == b.shape[0]:
                 yield f"op({names}) is ignored: it was multiplied as it lies", gemm(a @ b)
             no_conjugate = [
-                op(x, {"C": "T", "R": ""}.get(trans, trans) if i in which else trans)
+                op(x, {"C": "T", "R": False}.get(trans, trans) if i in which else trans)
                 for i, (x, trans) in enumerate(zip(plain, turned, strict=True))
             ]
             yield f"{names} is not conjugated", gemm(no_conjugate[0] @ no_conjugate[1])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BlisgemmValueError
+from ..errors import BlisgemmTypeError, BlisgemmValueError
 
 __all__ = ["CANARY", "INPUT_LAYOUTS", "OUTPUT_LAYOUTS", "VALUE_PRESERVING", "lay_out", "surroundings"]
 
@@ -114,6 +114,7 @@ def lay_out(values: Array, layout: str) -> Array:
     """
     if layout not in _LAYOUTS:
         raise BlisgemmValueError(f"layout: expected one of {', '.join(_LAYOUTS)}; got {layout!r}")
+    values = np.asarray(values)
     if values.ndim != 2:
         raise BlisgemmValueError(f"values: expected a matrix; got {values.ndim} dimensions")
     return _LAYOUTS[layout](values)
@@ -132,6 +133,8 @@ def surroundings(view: Array) -> bytes:
         >>> surroundings(out) == before
         False
     """
+    if not isinstance(view, np.ndarray):
+        raise BlisgemmTypeError(f"view: expected an ndarray; got {type(view).__name__}")
     root = view
     while isinstance(root.base, np.ndarray):
         root = root.base

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import BlisgemmTypeError, BlisgemmValueError
-from .values import denominator
+from .values import denominator, dtype_of
 
-__all__ = ["PartBound", "bounds", "exact_product", "op", "result_dtype"]
+__all__ = ["PartBound", "bounds", "check_product", "exact_product", "op", "result_dtype"]
 
 Array = np.ndarray[Any, Any]
 
@@ -23,11 +23,35 @@ _SPARE = 512  # a reference is wide enough if its roundoff is that much smaller 
 _SPLITTER = 2.0**27 + 1  # Veltkamp's, of 53 bits
 
 
-def op(x: Array, trans: Any) -> Array:
-    """Return op(x) of gemm: x, its transpose (True, 'T'), conjugate transpose ('C') or conjugate ('R')."""
+def op(x: Array, trans: Any, name: str = "trans") -> Array:
+    """Return op(x) of gemm: x, its transpose (True, 'T'), conjugate transpose ('C') or conjugate ('R').
+
+    Raises:
+        BlisgemmValueError: trans is none of these, nor False or 'N'.
+    """
+    if trans not in (False, True, "N", "T", "C", "R"):
+        raise BlisgemmValueError(f"{name}: expected False, True, 'N', 'T', 'C' or 'R'; got {trans!r}")
+    if x.ndim < 2 and trans in (True, "T", "C"):
+        raise BlisgemmValueError(f"{name}: expected a matrix to transpose; got {x.ndim} dimensions")
     if trans in ("C", "R"):
         x = x.conj()
     return x.swapaxes(-1, -2) if trans in (True, "T", "C") else x
+
+
+def check_product(a: Array, b: Array, c: Array | None, beta: complex) -> None:
+    """Check that ``alpha * a @ b + beta * c`` has a meaning.
+
+    Raises:
+        BlisgemmValueError: shapes don't fit, or there is no c although beta isn't 0.
+    """
+    if min(a.ndim, b.ndim) < 1 or a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
+        raise BlisgemmValueError(f"a, b: expected m x k and k x n; got {list(a.shape)} and {list(b.shape)}")
+    if beta == 0:
+        return
+    if c is None:
+        raise BlisgemmValueError(f"c: expected an array, as beta = {beta}; got None")
+    if a.ndim == b.ndim == 2 and c.shape not in ((), (a.shape[0], b.shape[1])):
+        raise BlisgemmValueError(f"c: expected {a.shape[0]} x {b.shape[1]}; got {list(c.shape)}")
 
 
 def result_dtype(*arrays: Array) -> np.dtype[Any]:
@@ -47,13 +71,17 @@ def exact_product(a: Array, b: Array, c: Array | None = None, alpha: complex = 1
         The product in the promoted dtype of a and b.
 
     Raises:
-        BlisgemmValueError: a value is no integer, or the sums could pass 62 bits.
+        BlisgemmValueError: shapes don't fit, a value is no integer, or the sums could pass 62 bits.
 
     Example:
         >>> exact_product(np.array([[2.0, 3.0]]), np.array([[10.0], [1.0]]), np.array([[1.0]]), 0.5, -1)
         array([[10.5]])
     """
+    a, b, c = np.asarray(a), np.asarray(b), None if c is None else np.asarray(c)
+    check_product(a, b, c, beta)
     dtype = result_dtype(a, b)
+    if alpha == 0:  # neither is read
+        a, b = np.zeros_like(a), np.zeros_like(b)
     reads_c = c is not None and beta != 0
     unit = max(denominator(alpha), denominator(beta) if reads_c else 1)
     (ar, ai), (br, bi) = _integers(a, "a"), _integers(b, "b")
@@ -128,9 +156,12 @@ def bounds(
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sections 3.1 (gamma), 3.5, 3.6.
     """
-    dtype = np.dtype(dtype)
-    if dtype.kind not in "fc":
-        raise BlisgemmTypeError(f"dtype: expected floats or complex numbers, which round; got {dtype}")
+    dtype = dtype_of(dtype)
+    if dtype.kind not in "fc" or np.finfo(dtype).nmant > np.finfo(np.float64).nmant:
+        raise BlisgemmTypeError(f"dtype: expected floats or complex numbers, which round, up to 64 bits; got {dtype}")
+    check_product(a, b, c, beta)
+    if alpha == 0:  # neither is read
+        a, b = np.zeros_like(a), np.zeros_like(b)
     complex_, k = dtype.kind == "c", a.shape[-1]
     n = roundings if roundings is not None else 2 * k + 3 if complex_ else k + 2
     facts = np.finfo(dtype)

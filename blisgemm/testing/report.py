@@ -8,6 +8,8 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
+from ..errors import BlisgemmValueError
+
 __all__ = ["Failure", "Report", "RuleResult"]
 
 
@@ -78,7 +80,10 @@ class Report:
 
     def __getitem__(self, name: str) -> RuleResult:
         """Return the result of a rule by its name."""
-        return next(rule for rule in self.rules if rule.name == name)
+        for rule in self.rules:
+            if rule.name == name:
+                return rule
+        raise BlisgemmValueError(f"name: expected one of {', '.join(rule.name for rule in self.rules)}; got {name!r}")
 
     def require(self) -> Report:
         """Return the report itself if no rule is broken.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BlisgemmTypeError, BlisgemmValueError
-from .cases import GemmCase
+from .cases import GemmCase, check_sequence
 
 __all__ = ["ARGUMENTS", "Subject", "make_subject"]
 
@@ -66,7 +66,10 @@ class Subject:
         """Call it; NumPy's warnings are silent."""
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            result = self.function(*args, **words)
+            try:
+                result = self.function(*args, **words)
+            except SystemExit as end:  # a finding as any other; it shall not end the battery
+                raise RuntimeError(f"it ended the process: SystemExit({end.code!r})") from None
         if result is None:
             result = words.get("out", words.get("c", args[2] if len(args) > 2 else None))
         if result is None:
@@ -95,7 +98,7 @@ def make_subject(function: Callable[..., Any], accepts: Collection[str] | None, 
     if accepts is None:
         any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         accepts = ARGUMENTS if any_keyword else [word for word in ARGUMENTS if word in parameters]
-    unknown = sorted(set(accepts) - set(ARGUMENTS))
+    unknown = sorted(set(check_sequence(accepts, "accepts", "arguments' names")) - set(ARGUMENTS))
     if unknown:
         raise BlisgemmValueError(f"accepts: expected some of {', '.join(ARGUMENTS)}; got {', '.join(unknown)}")
     c = parameters.get("c")

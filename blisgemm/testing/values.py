@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import BlisgemmTypeError, BlisgemmValueError
 
-__all__ = ["draw_integers", "draw_reals", "exact_limit", "largest_exact", "special_numbers", "subnormal"]
+__all__ = ["draw_integers", "draw_reals", "dtype_of", "exact_limit", "largest_exact", "special_numbers", "subnormal"]
 
 Array = np.ndarray[Any, Any]
 
@@ -24,6 +24,22 @@ _LARGEST_WORD = 2**53  # of integers in int64: what a reference in float64 holds
 _COMPLEX_PARTS = 2  # of a complex number times another: two products meet in each part
 
 
+def dtype_of(dtype: Any, name: str = "dtype", kinds: str = "iufc") -> np.dtype[Any]:
+    """Return a dtype of numbers.
+
+    Raises:
+        BlisgemmTypeError: it is none.
+    """
+    try:
+        found = None if dtype is None else np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or found.kind not in kinds:
+        words = "floats, complex numbers or integers" if "i" in kinds else "floats or complex numbers"
+        raise BlisgemmTypeError(f"{name}: expected {words}; got {dtype if found is not None else repr(dtype)}")
+    return found
+
+
 def exact_limit(dtype: Any) -> int:
     """Return the largest integer up to which a dtype holds every integer; of wide integers 2**53.
 
@@ -31,12 +47,10 @@ def exact_limit(dtype: Any) -> int:
         >>> exact_limit("float32") == 2**24, exact_limit("complex128") == 2**53, exact_limit("int8")
         (True, True, 127)
     """
-    dtype = np.dtype(dtype)
+    dtype = dtype_of(dtype)
     if dtype.kind in "fc":
         return int(2 ** (np.finfo(dtype).nmant + 1))
-    if dtype.kind in "iu":
-        return min(int(np.iinfo(dtype).max), _LARGEST_WORD)
-    raise BlisgemmTypeError(f"dtype: expected floats, complex numbers or integers; got {dtype}")
+    return min(int(np.iinfo(dtype).max), _LARGEST_WORD)
 
 
 def largest_exact(dtype: Any, k: int, alpha: complex = 1, beta: complex = 0) -> int:
@@ -65,7 +79,7 @@ def largest_exact(dtype: Any, k: int, alpha: complex = 1, beta: complex = 0) -> 
         >>> 512 * 181**2 <= 2**24 < 512 * 182**2
         True
     """
-    dtype = np.dtype(dtype)
+    dtype = dtype_of(dtype)
     unit = max(denominator(alpha), denominator(beta))
     terms, parts = (_COMPLEX_TERMS, _COMPLEX_PARTS) if dtype.kind == "c" else (1, 1)
     square = terms * _size(alpha, 1) * unit * max(k, 1)
@@ -108,7 +122,7 @@ def draw_integers(
         most: no integer is larger; ``None``: as large as can be exact, so that every bit of the sums counts.
         alpha, beta: factors of the product that it is for.
     """
-    dtype = np.dtype(dtype)
+    dtype = dtype_of(dtype)
     largest = largest_exact(dtype, k, alpha, beta)
     largest = largest if most is None else min(largest, most)
     least = 0 if dtype.kind == "u" else -largest
@@ -120,7 +134,7 @@ def draw_integers(
 
 def draw_reals(rng: np.random.Generator, shape: Sequence[int] | int, dtype: Any) -> Array:
     """Draw numbers of both signs over some 12 binary orders of magnitude, where rounding shows."""
-    dtype = np.dtype(dtype)
+    dtype = dtype_of(dtype)
 
     def one() -> Array:
         return np.asarray(rng.standard_normal(shape) * np.exp2(rng.integers(-6, 7, shape)))
@@ -140,6 +154,6 @@ def special_numbers(dtype: Any) -> tuple[float, ...]:
         >>> len(special_numbers("float32"))
         8
     """
-    facts = np.finfo(dtype)
+    facts = np.finfo(dtype_of(dtype, kinds="fc"))
     tiny, huge = float(facts.tiny), float(facts.max)
     return (math.nan, math.inf, -math.inf, -0.0, subnormal(dtype), tiny, huge, -huge)
