@@ -434,12 +434,17 @@ def test_blocks_that_a_rung_has_not_are_refused(rung: str, blocks: dict[str, Any
 # ---- the command ------------------------------------------------------------------------------------------------
 
 
-def ladder(*words: str) -> int:
-    """Run the command on tiny matrices."""
+def command(*words: str) -> int:
+    """Run a command."""
     pytest.importorskip("rich")
     from blisgemm.cli import main
 
-    return main(["ladder", "--n", "24", "--seconds", "0", *words])
+    return main(words)
+
+
+def ladder(*words: str) -> int:
+    """Run the command on tiny matrices."""
+    return command("ladder", "--n", "24", "--seconds", "0", *words)
 
 
 def test_the_command_writes_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -505,12 +510,37 @@ def test_the_list_names_the_counterparts_and_the_gpu_rungs(capsys: pytest.Captur
     [
         (("--n", "3"), "at least 16"), (("--dtype", "c64"), "invalid choice"), (("--threads", "0"), "from 1 to"),
         (("--seconds", "x"), "at least 0"), (("--plot", "/nowhere/a.png"), "existing folder"),
-        (("--write-readme", "/nowhere.md"), "isn't there"),
+        (("--write-readme", "/nowhere.md"), "isn't there"), (("--json", "."), "expected a file; . is a folder"),
+        (("--plot", "."), "expected a file; . is a folder"),
     ],
 )  # fmt: skip
 def test_words_that_make_no_sense(words: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ladder(*words) == 2
     assert text in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("words", [["ladder"], ["bench", "--shapes", "8"], ["roofline"]])
+def test_a_picture_of_no_known_format_is_refused_before_the_measuring(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    assert command(*words, "--plot", str(tmp_path / "a.cake")) == 2
+    found = capsys.readouterr()
+    assert "error: --plot: expected a file that ends in one of ." in found.err
+    assert found.out == "" and ".png" in found.err and found.err.count("\n") == 1
+
+
+def test_a_place_that_turns_out_not_to_be_one_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    if not Path("/proc/self").is_dir():
+        pytest.skip("no folder that takes no file, whoever writes")
+    assert command("explain", "2", "2", "2", "--html", "/proc/x.html") == 2
+    assert capsys.readouterr().err.startswith("blisgemm explain: error: html: cannot write /proc/x.html: ")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("blisgemm.bench.rungs.climb", lambda *_: None)
+        patch.setattr("blisgemm.cli.ladder._print_climb", lambda *_: None)
+        patch.setattr("blisgemm.cli.ladder._json", lambda _: "{}")
+        assert ladder("--json", "/proc/x.json") == 2
+    assert capsys.readouterr().err == "blisgemm ladder: error: /proc/x.json: No such file or directory\n"
 
 
 def test_without_matplotlib_the_extra_is_named(

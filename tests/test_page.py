@@ -237,7 +237,10 @@ def test_the_command_writes_a_page(tmp_path: Any, capsys: pytest.CaptureFixture[
     assert path.read_text("utf-8").startswith("<!doctype html>") and "out.html" in capsys.readouterr().out
     assert main(["page", "4", "6", "5", "--blocking", "2,4", "-o", str(path)]) == 2
     assert "blocking: expected three integers" in capsys.readouterr().err
-    assert main(["page", "2", "2", "2", "--mr", "1", "--nr", "4", "-o", str(tmp_path / "no" / "x.html")]) == 2
+    capsys.readouterr()
+    for place, words in ((tmp_path / "no" / "x.html", "in an existing folder"), (tmp_path, "is a folder")):
+        assert main(["page", "2", "2", "2", "--mr", "1", "--nr", "4", "-o", str(place)]) == 2
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

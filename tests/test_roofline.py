@@ -280,6 +280,8 @@ def test_this_machine_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
         (["--ladder", "64", "--dtype", "complex64"], "--ladder: expected at least 16"),
         (["--seconds", "0"], "--seconds: expected a positive number"),
         (["--machine", "zen3", "--plot", "/nowhere/at/all.png"], "--plot: expected a file in an existing folder"),
+        (["--plot", "."], "--plot: expected a file; . is a folder"),
+        (["--device", "h200", "--threads", "2"], "--threads: expected nothing beside --device"),
     ],
 )
 def test_what_is_wrong_is_named(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -163,7 +163,7 @@ def test_the_command_tells_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert told["cache"]["misses"] == simulate_trace(steps, "teaching").misses.tolist()
 
 
-@pytest.mark.parametrize("wrong", [["--blocking", "1,2"], ["--mr", "2"], ["--machine", "hal"], ["--steps", "-1"]])
+@pytest.mark.parametrize("wrong", [["--blocking", "²,2,2"], ["--mr", "2"], ["--machine", "hal"], ["--steps", "-1"]])
 def test_the_command_says_what_it_cannot_do(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "8", "8", "8", *wrong]) == 2
     assert "expected" in capsys.readouterr().err

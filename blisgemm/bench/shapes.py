@@ -183,7 +183,7 @@ def parse_shapes(text: str) -> list[Case]:
         elif found := re.fullmatch(r"(\d+)[x×](\d+)[x×](\d+)", word):
             m, n, k = map(int, found.groups())
             cases.append(Case("shape", m, n, k))
-        elif word.isdigit():
+        elif word.isdecimal():
             cases.append(Case("shape", int(word), int(word), int(word)))
         else:
             raise ValueError(f"expected any of {', '.join(SETS)}, a shape MxNxK or a number; got {word!r}")

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ..bench import environment, tables
 from ..bench.shapes import SETS, Case, parse_shapes
-from .console import CommandError, verbatim
+from .console import CommandError, check_output, check_picture, verbatim
 
 if TYPE_CHECKING:
     from ..bench.results import Row, Run
@@ -178,15 +178,11 @@ def _check_outputs(args: argparse.Namespace) -> None:
     for option in ("json", "csv", "plot", "write_readme"):
         path = getattr(args, option)
         name = f"--{option.replace('_', '-')}"
-        if path is not None and not path.parent.is_dir():
-            raise CommandError(f"{name}: expected a file in an existing folder; {path.parent} isn't one")
+        if path is not None:
+            (check_picture if option == "plot" else check_output)(name, path)
         if option == "write_readme" and path is not None and not path.is_file():
             raise CommandError(f"{name}: expected a file with the bench markers; {path} isn't there")
     if args.plot is not None:
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError:
-            raise CommandError("--plot needs matplotlib: pip install 'blisgemm[plot]'") from None
         if args.plot_kind == "threads" and len(args.threads) < 2:
             raise CommandError("--plot-kind threads: expected at least two numbers in --threads, e.g. 1,2")
     elif args.plot_kind is not None:

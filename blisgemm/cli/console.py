@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Iterable
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -15,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 __all__ = [
-    "CommandError", "bytes_text", "can_draw", "figures_table", "make_console", "print_facts", "print_plan",
-    "seconds_text", "verbatim",
+    "CommandError", "bytes_text", "can_draw", "check_output", "check_picture", "figures_table", "make_console",
+    "print_facts", "print_plan", "seconds_text", "verbatim",
 ]  # fmt: skip
 
 
@@ -26,6 +27,35 @@ _PLAN_INDENT = 12  # past the words "path", "kernel", "because" of str(plan)
 
 class CommandError(Exception):
     """An input that a command cannot use; the message is one line."""
+
+
+def check_output(option: str, path: Path) -> None:
+    """Check, before any work is done, that a file can be made there.
+
+    Raises:
+        CommandError: its folder isn't there, or it is a folder itself.
+    """
+    if not path.parent.is_dir():
+        raise CommandError(f"{option}: expected a file in an existing folder; {path.parent} isn't one")
+    if path.is_dir():
+        raise CommandError(f"{option}: expected a file; {path} is a folder")
+
+
+def check_picture(option: str, path: Path) -> None:
+    """Check, before any work is done, that a picture can be drawn there.
+
+    Raises:
+        CommandError: as ``check_output``; or matplotlib isn't there, or knows no such format.
+    """
+    check_output(option, path)
+    try:
+        import matplotlib  # noqa: F401
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        raise CommandError(f"{option} needs matplotlib: pip install 'blisgemm[plot]'") from None
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        raise CommandError(f"{option}: expected a file that ends in one of .{', .'.join(sorted(known))}; got {path}")
 
 
 class _Console(Console):

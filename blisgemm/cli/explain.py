@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..errors import BlisgemmValueError
-from .console import CommandError, print_plan, verbatim
+from .console import CommandError, check_output, print_plan, verbatim
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -53,6 +53,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return 0
     from ..teach.elsewhere import machine_named, plan_on
 
+    if args.html is not None:
+        check_output("html", args.html)
     threads = args.threads
     if threads is None and args.machine is not None:
         threads = machine_named(args.machine).cores

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from .console import CommandError, figures_table, seconds_text, verbatim
+from .console import CommandError, check_output, check_picture, figures_table, seconds_text, verbatim
 
 if TYPE_CHECKING:
     from ..bench.rungs import Climb, Timed
@@ -116,15 +116,10 @@ def _check_outputs(args: argparse.Namespace) -> None:
     """Raise for a place that can't be written or a picture that can't be drawn, before the measuring."""
     for option in ("json", "plot", "write_readme"):
         path, name = getattr(args, option), f"--{option.replace('_', '-')}"
-        if path not in (None, _STDOUT) and not path.parent.is_dir():
-            raise CommandError(f"{name}: expected a file in an existing folder; {path.parent} isn't one")
+        if path not in (None, _STDOUT):
+            (check_picture if option == "plot" else check_output)(name, path)
     if args.write_readme is not None and not args.write_readme.is_file():
         raise CommandError(f"--write-readme: expected a file with the ladder markers; {args.write_readme} isn't there")
-    if args.plot is not None:
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError:
-            raise CommandError("--plot needs matplotlib: pip install 'blisgemm[plot]'") from None
 
 
 def _print_climb(console: Console, found: Climb) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..errors import BlisgemmValueError
-from .console import CommandError, bytes_text, verbatim
+from .console import CommandError, bytes_text, check_output, verbatim
 
 __all__ = ["HELP", "add_arguments", "add_product", "blocking_of", "run"]
 
@@ -60,6 +60,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Make the page and write it."""
     from ..teach.page import page
 
+    check_output("-o", Path(args.output))
     text = page(
         args.m, args.n, args.k, machine=args.machine, dtype=args.dtype, blocking=blocking_of(args.blocking), mr=args.mr,
         nr=args.nr,

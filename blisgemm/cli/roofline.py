@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from .console import CommandError, verbatim
+from .console import CommandError, check_picture, verbatim
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -81,8 +81,10 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError("--ladder: expected at least 16, in float32 or float64")
     if not 0 < args.seconds < 3600:
         raise CommandError(f"--seconds: expected a positive number; got {args.seconds}")
-    if args.plot is not None and not args.plot.parent.is_dir():
-        raise CommandError(f"--plot: expected a file in an existing folder; {args.plot.parent} isn't one")
+    if args.device is not None and args.threads is not None:
+        raise CommandError("--threads: expected nothing beside --device")
+    if args.plot is not None:
+        check_picture("--plot", args.plot)
 
 
 def _on_cpu(args: argparse.Namespace, console: Console) -> Roofline:

@@ -78,7 +78,7 @@ def _blocking(text: str | None) -> tuple[int, int, int] | None:
     if text is None:
         return None
     parts = text.replace(" ", "").split(",")
-    if len(parts) != 3 or not all(part.isdigit() for part in parts):
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
         raise BlisgemmValueError(f"--blocking: expected MC,NC,KC, three integers; got {text!r}")
     mc, nc, kc = (int(part) for part in parts)
     return mc, nc, kc
