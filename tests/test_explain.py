@@ -318,7 +318,7 @@ def test_explain_as_json_and_html(tmp_path: Path, capsys: pytest.CaptureFixture[
     ("words", "message"),
     [
         (["--machine", "pdp-11"], "machine: expected one of"),
-        (["--html", "/nowhere/at/all.html"], "html: cannot write /nowhere/at/all.html"),
+        (["--html", "/nowhere/at/all.html"], "html: expected a file in an existing folder; /nowhere/at is"),
         (["--device", "h200", "--deep"], "deep: expected nothing beside --device"),
         (["--device", "h200", "--machine", "zen3"], "machine: expected nothing beside --device"),
     ],
