@@ -25,7 +25,7 @@ from blisgemm.cli import main
 from blisgemm.errors import BlisgemmError
 from blisgemm.ladder import accesses, rung_of
 from blisgemm.teach.cachesim import simulate, simulate_trace
-from blisgemm.teach.page import page_of
+from blisgemm.teach.page import page, page_of
 from blisgemm.teach.page_model import PageModel, make_model
 from blisgemm.teach.page_orders import ORDERS
 from blisgemm.teach.page_steps import thinned
@@ -215,7 +215,10 @@ def test_a_model_cannot_end_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"machine": "vax"}, "machine: expected one of"),
         ({"dtype": "int8"}, "dtype: expected one of float32"),
         ({"dtype": "nonsense"}, "dtype: expected a NumPy dtype"),
-        ({"blocking": (8, 0, 8)}, "blocking: expected nc >= 1"),
+        ({"blocking": (8, 0, 8)}, "blocking: expected nc of 1 to 1073741824; got 0"),
+        ({"blocking": (10**20, 8, 8)}, "blocking: expected mc of 1 to 1073741824; got 1"),
+        ({"blocking": (8, 8)}, "blocking: expected three integers (mc, nc, kc); got (8, 8)"),
+        ({"blocking": 8}, "blocking: expected three integers (mc, nc, kc); got 8"),
         ({"mr": 40}, "mr, nr: expected at most 16 vector registers"),
         ({"nr": 5}, "mr, nr: expected mr >= 1 and nr a positive multiple of 4"),
     ],
@@ -223,6 +226,46 @@ def test_a_model_cannot_end_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_shown_is_refused_in_words(choices: dict[str, Any], words: str) -> None:
     with pytest.raises(BlisgemmError, match=re.escape(words)):
         make_model(**{"m": 8, "n": 8, "k": 8, **choices})
+
+
+@pytest.mark.parametrize(
+    ("extents", "words", "message"),
+    [
+        ((10**5, 10**5, 10**5), {}, "blocks: expected at most "),
+        ((10**10, 1, 1), {}, "blocks: expected at most "),
+        ((1500, 1500, 1500), {"machine": "haswell"}, "m, n, k: expected at most "),
+        (
+            (128, 128, 128),
+            {"blocking": (1, 1, 1)},
+            "blocks: expected at most 8,388,608 steps to show of 128 x 128 x 128",
+        ),
+    ],
+)
+def test_what_would_take_minutes_is_refused_at_once(
+    extents: tuple[int, int, int], words: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BlisgemmError, match=re.escape(message)):
+        page(*extents, **words)
+
+
+def test_a_setting_of_too_many_steps_is_an_answer_in_words() -> None:
+    served = make_model(2000, 2000, 2000, machine="haswell", every=True)
+    status, _, content = answer(served, "/setting?rung=r6&mr=1&nr=8&mc=1&nc=8&kc=1")
+    assert status == 400
+    assert json.loads(content)["error"].startswith(
+        "blocks: expected at most 262,144 steps to show of 2000 x 2000 x 2000"
+    )
+    huge = make_model(10**5, 10**5, 10**5, machine="haswell", every=True)
+    for path in ("/", "/setting?rung=r4", "/setting?rung=r8"):
+        assert answer(huge, path)[0] == 400
+
+
+@pytest.mark.parametrize("shape", [(7, 9, 5), (16, 16, 16), (1, 1, 1)])
+def test_steps_are_no_fewer_than_was_counted_beforehand(shape: tuple[int, int, int]) -> None:
+    found = make_model(*shape)
+    for order in found.orders:
+        recorded = order.record(found.problem, found.start).steps
+        assert order.least_steps(found.problem, found.start) <= len(recorded)
 
 
 def test_given_blocks_are_where_the_sliders_start() -> None:
@@ -249,6 +292,9 @@ def test_the_command_writes_a_page(tmp_path: Any, capsys: pytest.CaptureFixture[
         ("/setting?rung=r6&mc=0", 400, "mc: expected 1 to 26; got '0'"),
         ("/setting?rung=r6&mc=1e3", 400, "mc: expected 1 to 26; got '1e3'"),
         ("/setting?rung=r6&kc=99999999999999999999", 400, "kc: expected 1 to 11"),
+        ("/setting?rung=r6&mc=000000000012345678901234567890", 400, "mc: expected 1 to 26"),
+        ("/setting?rung=r6&mc=%C2%B2", 400, "mc: expected 1 to 26; got '²'"),
+        ("http://[/", 400, "path: expected / or /setting; got 'http://[/'"),
         ("/setting?rung=r6&mc=8&mc=9", 400, "mc: expected one value; got 2"),
         ("/setting?rung=r6&q=8", 400, "query: expected rung, mr, nr, mc, nc, kc; got 'q'"),
         ("/setting?rung=r4&mc=8", 400, "mc: expected none, as r4 has no such block"),
@@ -281,7 +327,8 @@ def test_the_server_listens_here_only_and_answers_as_the_model(model: PageModel)
             status, text = ask("/setting?rung=r6&mc=7&mr=3")
             assert status == 200
             assert json.loads(text) == model.setting(model.order("r6"), {**model.start, "mc": 7, "mr": 3})
-            assert ask("/", Host="elsewhere.example")[0] == 403
+            for host in ("elsewhere.example", "[", ""):
+                assert ask("/", Host=host)[0] == 403
         finally:
             server.shutdown()
             runner.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from typing import Any
 
@@ -15,7 +16,7 @@ from blisgemm.cli import main
 from blisgemm.machine import KNOWN
 from blisgemm.teach.cachesim import simulate_trace
 from blisgemm.teach.elsewhere import plan_on
-from blisgemm.teach.trace import EVENT, MICROKERNEL, PACK_A, PACK_B, Trace, trace
+from blisgemm.teach.trace import EVENT, MICROKERNEL, PACK_A, PACK_B, Trace, least_events, trace, trace_plan
 
 
 def covered(steps: Trace, kind: int, axes: str) -> np.ndarray:
@@ -129,6 +130,48 @@ def test_what_cannot_be_traced_is_said() -> None:
         trace(2, 2, 2, dtype="int64")
     with pytest.raises(BlisgemmValueError, match=r"dtype: expected one of .* beside mr and nr; got int64"):
         trace(2, 2, 2, dtype="int64", mr=2, nr=2)
+    with pytest.raises(BlisgemmTypeError, match=r"half: expected True, False or None; got 'no'"):
+        trace(2, 2, 2, half="no")  # type: ignore[arg-type]
+    with pytest.raises(BlisgemmValueError, match=r"half: expected None beside any path but packed; got True and 'di"):
+        trace(2, 2, 2, half=True, path="direct")
+    with pytest.raises(BlisgemmTypeError, match=r"plan: expected a Plan; got 3"):
+        trace_plan(3)  # type: ignore[arg-type]
+    with pytest.raises(BlisgemmValueError, match=r"first: expected at least 0; got -1"):
+        next(trace(2, 2, 2).lines(-1))
+
+
+@pytest.mark.parametrize(
+    ("shape", "words", "message"),
+    [
+        ((10**5, 10**5, 10**5), {}, "m, n, k: expected a product of at most 4,194,304 steps; got "),
+        ((10**9, 1, 10**9), {"path": "direct"}, "m, n, k: expected a product of at most"),
+        ((2**31, 1, 1), {"mr": 2**20, "nr": 1}, "m: expected less than 2"),
+        ((1, 1, 10**12), {}, "k: expected less than 2"),
+        ((500, 500, 500), {"mr": 1, "nr": 1, "blocking": (1, 1, 1)}, "got 125,000,000 or more; larger blocks"),
+    ],
+)
+def test_a_product_of_too_many_steps_is_refused_at_once(
+    shape: tuple[int, int, int], words: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BlisgemmValueError, match=message):
+        trace(*shape, **words)
+
+
+@pytest.mark.parametrize("path", ["packed", "direct", "stream", "sweep"])
+def test_no_path_records_more_steps_than_a_trace_may_have(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace_module = importlib.import_module("blisgemm.teach.trace")
+    count = len(trace(40, 40, 40, path=path))
+    monkeypatch.setattr(trace_module, "MOST_EVENTS", count)
+    assert len(trace(40, 40, 40, path=path)) == count
+    monkeypatch.setattr(trace_module, "MOST_EVENTS", count - 1)
+    with pytest.raises(BlisgemmValueError, match=f"at most {count - 1:,} steps"):
+        trace(40, 40, 40, path=path)
+
+
+def test_no_trace_has_fewer_steps_than_were_counted_beforehand() -> None:
+    for m, n, k, mr, nr, kc in ((9, 8, 7, 2, 3, 5), (1, 1, 1, 4, 4, 4), (16, 16, 16, 4, 4, 8), (5, 9, 0, 2, 3, 4)):
+        steps = trace(m, n, k, mr=mr, nr=nr, blocking=(2 * mr, 2 * nr, kc))
+        assert steps.count(MICROKERNEL) == least_events(m, n, k, mr, nr, kc)
 
 
 # ---- the command -----------------------------------------------------------------------------------

@@ -40,6 +40,13 @@ SMALL = 128
 # pages of 64 x 64 x 64 and of 96 x 96 x 96 take 15 s to make on two cores of a Zen 3, of which compiling takes 6.
 TINY = 64
 
+# Of one setting, and of all that a page holds. Source: our choice; 2**30 terms take 2 s on a Zen 3, 2**18 steps 200 MB;
+# squares up to 1200 fit in a page, up to 2000 on a server.
+_MOST_STEPS, _MOST_TERMS = 1 << 18, 1 << 33
+_MOST_STEPS_OF_ALL, _MOST_TERMS_OF_ALL = 1 << 23, 1 << 36
+
+_LARGEST_BLOCK = 1 << 30  # its sum with an extent has 32 bits
+
 _MOST_STOPS = 64  # of a slider whose settings are made when they are asked for; source: our choice, as pixels allow
 
 
@@ -94,11 +101,13 @@ class PageModel:
         """Return one setting as the page reads it: its key, its totals, and its steps, compressed.
 
         Raises:
-            BlisgemmValueError: a block isn't at least 1, or the tile doesn't fit into the registers.
+            BlisgemmValueError: a block isn't at least 1, the tile doesn't fit into the registers, or there are too many
+                steps or terms.
         """
         for name in order.axes:
             if blocks[name] < 1:
                 raise BlisgemmValueError(f"{name}: expected at least 1; got {blocks[name]}")
+        self._check(order.least_steps(self.problem, blocks), self.problem.terms, _MOST_STEPS, _MOST_TERMS)
         machine = self.problem.machine
         found = order.record(self.problem, blocks)
         steps = steps_of(found.steps, machine, found.kernel, found.counts, found.loops)
@@ -116,8 +125,18 @@ class PageModel:
         for order in self.orders:
             axes = [axis.values if axis.name in order.axes else (axis.values[axis.start],) for axis in self.axes]
             asked += [(order, dict(zip(self.start, values, strict=True))) for values in itertools.product(*axes)]
+        least = sum(order.least_steps(self.problem, blocks) for order, blocks in asked)
+        self._check(least, len(asked) * self.problem.terms, _MOST_STEPS_OF_ALL, _MOST_TERMS_OF_ALL)
         with ThreadPoolExecutor() as pool:  # the simulator holds no lock
             return list(pool.map(lambda each: self.setting(*each), asked))
+
+    def _check(self, steps: int, terms: int, most_steps: int, most_terms: int) -> None:
+        """Raise BlisgemmValueError for what would take too long."""
+        what = " x ".join(map(str, self.problem.extents))
+        if steps > most_steps:
+            raise BlisgemmValueError(f"blocks: expected at most {most_steps:,} steps to show of {what}; got {steps:,}")
+        if terms > most_terms:
+            raise BlisgemmValueError(f"m, n, k: expected at most {most_terms:,} terms to count; {what} has {terms:,}")
 
     def to_dict(self, *, served: bool = False) -> dict[str, Any]:
         """Return what the page reads: with every setting, or where it is ``served`` with the first one only."""
@@ -152,7 +171,7 @@ def make_model(
         every: whether sliders have every size, for a server, in place of a few.
 
     Raises:
-        BlisgemmTypeError, BlisgemmValueError: an argument is not as above.
+        BlisgemmTypeError, BlisgemmValueError: an argument is not as above, or the product too large to count.
 
     Example:
         >>> model = make_model(48, 48, 48)
@@ -177,10 +196,14 @@ def make_model(
         paper = low_et_al(there, problem.kernel(*tile))
         begin = {"mc": _even(m, 2, tile[0]), "nc": _even(n, 2, tile[1]), "kc": min(paper.kc, _even(k, 2, 1))}
     if blocking is not None:
-        begin = dict(zip(begin, blocking, strict=True))
+        try:
+            mc, nc, kc = (int(x.__index__()) for x in blocking)
+        except (TypeError, ValueError, AttributeError):
+            raise BlisgemmTypeError(f"blocking: expected three integers (mc, nc, kc); got {blocking!r}") from None
+        begin = {"mc": mc, "nc": nc, "kc": kc}
     for name, size in begin.items():
-        if not isinstance(size, int) or size < 1:
-            raise BlisgemmValueError(f"blocking: expected {name} >= 1; got {size!r}")
+        if not 1 <= size <= _LARGEST_BLOCK:
+            raise BlisgemmValueError(f"blocking: expected {name} of 1 to {_LARGEST_BLOCK}; got {size}")
     taller = {x for x in (range(1, 2 * there.isa.registers) if every else (2, 4, 6)) if _fits(problem, x, tile[1])}
     wider = {
         x * lanes for x in (range(1, there.isa.registers) if every else (1, 2)) if _fits(problem, tile[0], x * lanes)

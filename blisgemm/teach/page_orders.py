@@ -15,9 +15,10 @@ from ..machine.isas import GENERIC
 from ..ukernel import catalog
 from ..ukernel.spec import KernelSpec
 from .cachesim import Counts, simulate_trace
+from .elsewhere import plan_on
 from .page_rungs import blocks_trace, order_trace, tiles_trace
 from .page_steps import Loop
-from .trace import Trace, trace
+from .trace import Trace, least_events, trace
 
 __all__ = ["ORDERS", "Order", "Problem"]
 
@@ -53,6 +54,11 @@ class Problem:
         """m, n and k."""
         return self.m, self.n, self.k
 
+    @property
+    def terms(self) -> int:
+        """m n k."""
+        return self.m * self.n * self.k
+
     def kernel(self, mr: int, nr: int) -> KernelSpec:
         """Return a microkernel of that tile in the machine's registers.
 
@@ -75,8 +81,16 @@ class Order:
 
     def suits(self, problem: Problem) -> bool:
         """Whether it is shown for a product: not every rung knows every dtype, nor is one counted in seconds."""
-        m, n, k = problem.extents
-        return m * n * k <= self.most_terms and (problem.dtype in DTYPES or self.key in ("r6", "half", "r8"))
+        return problem.terms <= self.most_terms and (problem.dtype in DTYPES or self.key in ("r6", "half", "r8"))
+
+    def least_steps(self, problem: Problem, blocks: Blocks) -> int:
+        """Return how many steps it takes at least, without recording any."""
+        own = plan_on(problem.machine, *problem.extents, problem.dtype, threads=1)
+        if own.path in ("stream", "sweep") and not self.axes:
+            return 1
+        assert own.kernel is not None  # every dtype here has kernels, and every extent is at least 1
+        mr, nr = (blocks[x] if x in self.axes else getattr(own.kernel, x) for x in _TILE)
+        return least_events(*problem.extents, mr, nr, blocks["kc"] if "kc" in self.axes else problem.k)
 
 
 # Terms up to which plain loops and small tiles are counted access by access. Source: our choice; 6 * 10^6 accesses,

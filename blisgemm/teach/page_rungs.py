@@ -23,7 +23,7 @@ from .cachesim import Counts, _bases, levels_of
 from .region import Region
 from .relink import relinked
 from .streams import OPERANDS, A, B, C, sizes_of
-from .trace import EVENT, MICROKERNEL, Trace
+from .trace import EVENT, MICROKERNEL, Events, Trace
 
 __all__ = ["blocks_trace", "order_trace", "simulate_steps", "tiles_trace"]
 
@@ -32,7 +32,7 @@ class _Recorder:
     """A microkernel, a loop and what does the edges, which note where they are and what they were given."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, ...]] = []
+        self.rows = Events()
         self.loops: list[int] = []
 
     def range(self, *bounds: int) -> Iterator[int]:
@@ -83,7 +83,9 @@ def _run(
         words["blocks"](kernel, *blocking, a, b, c)
     borders(kernel.mr, kernel.nr, a, b, c)
     mc, nc, kc = blocking or (m, n, k)
-    return _trace(m, n, k, kernel.acc_dtype, (kernel.mr, kernel.nr, mc, nc, kc), kernel.name, machine, recorder.rows)
+    return _trace(m, n, k, kernel.acc_dtype, (kernel.mr, kernel.nr, mc, nc, kc), kernel.name, machine,
+        recorder.rows.array(),
+    )  # fmt: skip
 
 
 def order_trace(order: str, m: int, n: int, k: int, dtype: str, machine: Machine) -> tuple[Trace, Counts]:
@@ -154,11 +156,7 @@ def simulate_steps(accesses: tuple[Any, Any, Any], first: Any, steps: Trace, mac
 
 
 def _trace(
-    m: int, n: int, k: int, dtype: str, sizes: tuple[int, ...], kernel: str, machine: str, rows: Any
+    m: int, n: int, k: int, dtype: str, sizes: tuple[int, ...], kernel: str, machine: str, events: Any
 ) -> Trace:  # fmt: skip
-    width = len(EVENT.names or ())
-    events = (
-        rows if isinstance(rows, np.ndarray) else np.array(rows, np.int32).reshape(-1, width).view(EVENT).reshape(-1)
-    )
     mr, nr, mc, nc, kc = sizes
     return Trace(m, n, k, dtype, "direct", "rows", mr, nr, mc, nc, kc, mc, nc, False, False, kernel, machine, events)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -25,6 +26,8 @@ __all__ = ["answer", "make_server"]
 
 HOST = "127.0.0.1"
 _NAMES = {HOST, "localhost"}
+
+_DIGITS = 10  # of a number in a query, so that it is small whatever is asked
 
 Answer = tuple[int, str, bytes]  # status, kind of content, content
 
@@ -51,12 +54,19 @@ def make_server(model: PageModel, port: int) -> ThreadingHTTPServer:
         sys_version = ""
 
         def do_GET(self) -> None:
-            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+            try:
+                host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+            except ValueError:  # such as a bracket without its other
+                host = None
             if host in _NAMES:
                 with turn:
                     status, kind, content = cached(self.path)
             else:
                 status, kind, content = _error(403, f"host: expected {HOST} or localhost; got {host!r}")
+            with suppress(ConnectionError):  # whoever asked has left
+                self._send(status, kind, content)
+
+        def _send(self, status: int, kind: str, content: bytes) -> None:
             self.send_response(status)
             for name, value in (
                 ("Content-Type", kind),
@@ -90,7 +100,10 @@ def answer(model: PageModel, path: str) -> Answer:
         >>> status, content.decode()
         (400, '{"error": "rung: expected one of r0, r2, jpi, r3, r4, r5, r6, half, r8; got \\'r9\\'"}')
     """
-    parts = urlsplit(path)
+    try:
+        parts = urlsplit(path)
+    except ValueError as error:
+        return _error(400, f"path: expected / or /setting; got {path!r}: {error}")
     try:
         if parts.path in ("/", "/index.html"):
             _only(parts.query, ())
@@ -130,7 +143,8 @@ def _setting(model: PageModel, query: str) -> dict[str, Any]:
         text = values[axis.name]
         if axis.name not in order.axes:
             raise BlisgemmValueError(f"{axis.name}: expected none, as {order.key} has no such block; got {text!r}")
-        if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= model.largest(axis.name):
+        digits = text.isascii() and text.isdigit() and len(text) <= _DIGITS
+        if not digits or not 1 <= int(text) <= model.largest(axis.name):
             raise BlisgemmValueError(f"{axis.name}: expected 1 to {model.largest(axis.name)}; got {text!r}")
         blocks[axis.name] = int(text)
     return model.setting(order, blocks)

@@ -13,6 +13,7 @@ Source of the loops' order: ``loops``.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +30,10 @@ from .elsewhere import machine_named, plan_on
 from .region import Region
 from .relink import relinked
 
-__all__ = ["EVENT", "KINDS", "MICROKERNEL", "PACK_A", "PACK_B", "Trace", "trace", "trace_plan"]
+__all__ = [
+    "EVENT", "KINDS", "MICROKERNEL", "MOST_EVENTS", "PACK_A", "PACK_B", "Events", "Trace", "least_events", "trace",
+    "trace_plan",
+]  # fmt: skip
 
 KINDS = ("pack_a", "pack_b", "microkernel")
 PACK_A, PACK_B, MICROKERNEL = range(3)
@@ -39,6 +43,9 @@ PACK_A, PACK_B, MICROKERNEL = range(3)
 EVENT = np.dtype(
     [(name, np.int32) for name in ("kind", *("ic", "pc", "jc", "ir", "jr"), *("i0", "i1", "j0", "j1", "p0", "p1"))]
 )
+
+# Steps of a trace at most, some ten seconds and 200 MB; source: our choice, squares up to 4000 on any known machine.
+MOST_EVENTS = 1 << 22
 
 # A pretended vector set for tiles of any size: vectors of one element, as many registers as one likes.
 _ANY_TILE = Isa("any", "any", 4, 1 << 30, True, False, True, "memory", (), None)
@@ -99,6 +106,8 @@ class Trace:
 
     def lines(self, first: int = 0, most: int | None = None) -> Iterator[str]:
         """Yield steps as words, ``most`` of them from ``first`` on."""
+        if first < 0:
+            raise BlisgemmValueError(f"first: expected at least 0; got {first}")
         end = len(self) if most is None else min(len(self), first + most)
         for number in range(first, end):
             yield f"{number:>8}  {_words(self.events[number])}"
@@ -122,11 +131,43 @@ def _words(event: Any) -> str:
     return f"{KINDS[kind]:<11}  {what:<50}  {loops}"
 
 
+class Events:
+    """Rows of ``EVENT`` as they come, up to ``MOST_EVENTS``."""
+
+    def __init__(self) -> None:
+        self._numbers = array("i")
+
+    def append(self, row: tuple[int, ...]) -> None:
+        """Add one row.
+
+        Raises:
+            BlisgemmValueError: there are too many.
+        """
+        if len(self._numbers) >= MOST_EVENTS * len(row):
+            raise BlisgemmValueError(_too_many(f"more than {MOST_EVENTS:,}"))
+        self._numbers.extend(row)
+
+    def array(self) -> npt.NDArray[Any]:
+        """Return them as an array that can't be written."""
+        events = np.array(self._numbers, np.int32).view(EVENT)
+        events.flags.writeable = False
+        return events
+
+
+def _too_many(count: str) -> str:
+    return f"m, n, k: expected a product of at most {MOST_EVENTS:,} steps; got {count}; larger blocks have fewer"
+
+
+def least_events(m: int, n: int, k: int, mr: int, nr: int, kc: int) -> int:
+    """Return how many microkernels there are at least, in tiles of mr x nr and blocks of kc terms."""
+    return -(-m // mr) * -(-n // nr) * -(-k // kc)
+
+
 class _Recorder:
     """The words of ``loops`` that act, each of which notes what it was given."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, ...]] = []
+        self.rows = Events()
         self.loops: list[int] = []  # where each loop is that is under way, outermost first
 
     def range(self, *bounds: int) -> Iterator[int]:
@@ -200,7 +241,7 @@ def trace(
         blocking: (mc, nc, kc) in elements, in place of the model's.
         mr, nr: a micro-tile of any size, in place of a kernel of the catalog. With it or ``blocking`` the path is
             ``packed`` unless ``path`` says otherwise.
-        half: whether A is read as it lies while B is packed, in place of the machine's rule.
+        half: whether A is read as it lies while B is packed, in place of the machine's rule; for the packed path alone.
         threads: for how many threads the work is cut. The steps are those of one of them that finds the others busy.
 
     Raises:
@@ -218,6 +259,10 @@ def trace(
     """
     if (mr is None) != (nr is None):
         raise BlisgemmValueError(f"mr, nr: expected both or neither; got mr={mr!r}, nr={nr!r}")
+    if half is not None and not isinstance(half, (bool, np.bool_)):
+        raise BlisgemmTypeError(f"half: expected True, False or None; got {half!r}")
+    if half is not None and path not in (None, "packed"):
+        raise BlisgemmValueError(f"half: expected None beside any path but packed; got {half!r} and {path!r}")
     there = machine_named(machine)
     on = None if machine is None and mr is None else there
     tile = _any_tile(dtype, mr, nr) if mr is not None and nr is not None else kernel
@@ -239,20 +284,28 @@ def trace_plan(plan: Plan) -> Trace:
     """Run the loops as a plan says, for one item of its batch, and return what they did.
 
     Raises:
-        BlisgemmTypeError: NumPy computes the product, so that there are no loops to follow.
+        BlisgemmTypeError: NumPy computes the product, so that there are no loops to follow; or no plan was given.
+        BlisgemmValueError: there are more than ``MOST_EVENTS`` steps, or an extent passes 31 bits.
     """
+    if not isinstance(plan, Plan):
+        raise BlisgemmTypeError(f"plan: expected a Plan; got {plan!r}")
     if plan.path == "numpy":
         raise BlisgemmTypeError(f"dtype: expected one that has kernels; got {plan.dtype}, which NumPy multiplies")
     from .. import loops
 
     kernel, blocking = plan.kernel, plan.blocking
     m, n, k = (plan.n, plan.m, plan.k) if plan.swapped else (plan.m, plan.n, plan.k)
+    for name, extent in (("m", plan.m), ("n", plan.n), ("k", plan.k)):
+        if extent >= 1 << 31:
+            raise BlisgemmValueError(f"{name}: expected less than 2**31 to trace; got {extent}")
+    if kernel is not None and blocking is not None and plan.path in ("packed", "direct"):
+        least = least_events(m, n, k, kernel.mr, kernel.nr, blocking.kc)
+        if least > MOST_EVENTS:
+            raise BlisgemmValueError(_too_many(f"{least:,} or more"))
     recorder = _Recorder()
     if kernel is not None and blocking is not None:
         _follow(relinked(loops, **recorder.words()), recorder, plan, kernel, blocking, m, n, k)
-    rows = np.array(recorder.rows, np.int32).reshape(-1, len(EVENT.names or ()))
-    events = np.ascontiguousarray(rows).view(EVENT).reshape(-1)
-    events.flags.writeable = False
+    events = recorder.rows.array()
     packed = plan.path == "packed"
     blocks = blocking or Blocking(m, n, max(1, k), (), ())
     return Trace(
@@ -307,7 +360,7 @@ def _any_tile(dtype: Any, mr: int, nr: int) -> KernelSpec:
     if name not in SHORT_NAMES:
         raise BlisgemmValueError(f"dtype: expected one of {', '.join(SHORT_NAMES)} beside mr and nr; got {name}")
     for what, value in (("mr", mr), ("nr", nr)):
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise BlisgemmTypeError(f"{what}: expected an integer >= 1; got {value!r}")
     vector_bytes = 8 if name in ("float64", "complex128") else 4
-    return KernelSpec(name, name, name, mr, nr, replace(_ANY_TILE, vector_bytes=vector_bytes))
+    return KernelSpec(name, name, name, int(mr), int(nr), replace(_ANY_TILE, vector_bytes=vector_bytes))
