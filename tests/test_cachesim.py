@@ -156,7 +156,7 @@ def same(one: Counts, other: Counts) -> bool:
 
 
 REFS = st.tuples(
-    st.integers(0, 5), st.integers(100, 130), *[st.integers(-20, 20)] * 3, st.sampled_from((0, 1, 1, 1, 5)),
+    st.integers(0, 5), st.integers(1124, 1154), *[st.integers(-20, 20)] * 3, st.sampled_from((0, 1, 1, 1, 5)),
     st.integers(-2, 2), st.integers(0, 2),
 )  # fmt: skip
 
@@ -292,6 +292,44 @@ def test_what_cannot_be_simulated_is_said() -> None:
             simulate(stream, "teaching")
     with pytest.raises(BlisgemmValueError, match="order: expected"):
         loop_order_stream("iij", 2, 2, 2)
+    with pytest.raises(BlisgemmValueError, match="order: expected"):
+        loop_order_stream(3, 2, 2, 2)  # type: ignore[arg-type]
+    with pytest.raises(BlisgemmValueError, match="m: expected an integer of 0 to"):
+        loop_order_stream("ijp", -2, 2, 2)
+    with pytest.raises(BlisgemmTypeError, match="n: expected an integer >= 0; got 'a'"):
+        loop_order_stream("ijp", 2, "a", 2)  # type: ignore[arg-type]
+    with pytest.raises(BlisgemmTypeError, match="steps: expected a Trace; got 3"):
+        simulate_trace(3, "teaching")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("stream", "words", "error", "message"),
+    [
+        ((A, ["a"]), {}, BlisgemmTypeError, "stream: expected indices as integers; got"),
+        ((A, [1.5]), {}, BlisgemmTypeError, "stream: expected indices as integers; got"),
+        ((A, [2**64]), {}, BlisgemmTypeError, "stream: expected indices as integers; got"),
+        ((A, [-1]), {}, BlisgemmValueError, "stream: expected indices into A of 274,877,906,944 elements; got -1"),
+        ((A, [2**60]), {}, BlisgemmValueError, "stream: expected indices into A of"),
+        ((0.5, [0]), {}, BlisgemmTypeError, "stream: expected operands as integers; got 0.5"),
+        (("A", [0]), {}, BlisgemmTypeError, "stream: expected operands as integers; got 'A'"),
+        ((A, [0], 7), {}, BlisgemmValueError, "stream: expected READ, WRITE or UPDATE, 0 to 2; got 7"),
+        ((A, [0], "w"), {}, BlisgemmTypeError, "stream: expected what as integers; got 'w'"),
+        (([A, A], [0, 1, 2]), {}, BlisgemmValueError, "stream: expected operands, indices and what of one length"),
+        (3, {}, BlisgemmTypeError, "stream: expected Nests, accesses or an iterable"),
+        (None, {}, BlisgemmTypeError, "stream: expected Nests, accesses or an iterable"),
+        ((A, [0]), {"machine": 3}, BlisgemmTypeError, "machine: expected a Machine, a name or caches; got 3"),
+        ((A, [0]), {"itemsize": 0}, BlisgemmValueError, "itemsize: expected an integer >= 1; got 0"),
+        ((A, [0]), {"itemsize": 4.5}, BlisgemmTypeError, "itemsize: expected an integer >= 1; got 4.5"),
+        ((A, [0]), {"itemsize": 3}, BlisgemmValueError, "itemsize: expected a divisor of the line's 64; got 3"),
+        ((A, [0]), {"sizes": 3}, BlisgemmTypeError, "sizes: expected a mapping"),
+        ((A, [0]), {"sizes": {A: -5}}, BlisgemmValueError, "sizes: expected operands 0 to 5 and elements; got 0: -5"),
+        ((A, [0]), {"sizes": {77: 5}}, BlisgemmValueError, "sizes: expected operands 0 to 5 and elements; got 77: 5"),
+        ((A, [5]), {"sizes": {A: 5}}, BlisgemmValueError, "stream: expected indices into A of 5 elements; got 5"),
+    ],
+)
+def test_what_is_no_access_is_named(stream: Any, words: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        simulate(stream, **{"machine": "teaching", **words})
 
 
 @pytest.mark.parametrize("rung", ["r2", "r6", "r7"])

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 from support import REPOSITORY, chosen_kernel, run_python
 
 import blisgemm
@@ -184,6 +185,10 @@ def test_the_bits_of_rungs_that_round_twice_differ() -> None:
 # ---- errors -----------------------------------------------------------------------------------------------------
 
 
+def _swapped(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    return tuple(x.astype(x.dtype.newbyteorder()) for x in arrays)
+
+
 def test_what_a_rung_can_not_take_is_refused_before_it_runs() -> None:
     a, b, c = integers(3, 4), integers(4, 5), np.full((3, 5), 9, np.float32)
     read_only = c.copy()
@@ -197,11 +202,29 @@ def test_what_a_rung_can_not_take_is_refused_before_it_runs() -> None:
         (BlisgemmValueError, "a, b, c: expected shapes m x k", (a, b, c.T.copy()), {}),
         (BlisgemmValueError, "a: expected two extents of at least 1", (a[:0], b, c[:0]), {}),
         (BlisgemmValueError, "c: expected a writable array", (a, b, read_only), {}),
+        (BlisgemmTypeError, "a: expected an ndarray without a mask", (np.ma.array(a), b, c), {}),
+        (BlisgemmTypeError, "c: .* got NoneType", (a, b, None), {}),
+        (BlisgemmValueError, "a: expected an aligned array in .* byte order; got dtype", _swapped(a, b, c), {}),
+        (BlisgemmValueError, "c: expected elements that share no memory", (a, b, as_strided(c, (3, 5), (4, 4))), {}),
+        (BlisgemmValueError, "c: expected elements that share no memory", (a, b, as_strided(c, (3, 5), (0, 4))), {}),
         (BlisgemmValueError, "shares no memory", (a, b, np.concatenate((b, b))[:3].copy()[:, :5]), {}),
     ]
     for error, text, arrays, factors in wrong[:-1]:
         with pytest.raises(error, match=text):
             run("r6", *arrays, **factors)
+    for error, text, more in (
+        (BlisgemmTypeError, "alpha: expected a real number; got 'x'", {"alpha": "x"}),
+        (BlisgemmTypeError, "beta: expected a real number; got 1j", {"beta": 1j}),
+        (BlisgemmTypeError, "alpha: expected a real number; got array", {"alpha": np.ones(2)}),
+        (BlisgemmTypeError, "alpha: expected a real number; got None", {"alpha": None}),
+        (BlisgemmTypeError, "threads: expected alpha and beta only", {"threads": 2}),
+    ):
+        for rung in ("r7", "r8"):
+            with pytest.raises(error, match=text):
+                run(rung, a, b, c, **more)
+    for no_rung in (3, None, RUNGS):
+        with pytest.raises(BlisgemmValueError, match="rung: expected one of r0_triple_loop"):
+            run(no_rung, a, b, c)  # type: ignore[arg-type]
     square = integers(4, 4)
     with pytest.raises(BlisgemmValueError, match="shares no memory"):
         run("r1", square, square.copy(), square)
@@ -422,6 +445,8 @@ def test_chunks_are_the_same_accesses() -> None:
         ("r0", {"mr": 4}, BlisgemmTypeError), ("r2", {"order": "ikj"}, BlisgemmValueError),
         ("r4", {"mc": 8}, BlisgemmTypeError), ("r6", {"mr": 4, "mc": 6}, BlisgemmValueError),
         ("r3", {"mr": 0}, BlisgemmValueError), ("r9", {}, BlisgemmValueError),
+        ("r3", {"mr": "a"}, BlisgemmTypeError), ("r5", {"mr": 2.5}, BlisgemmTypeError),
+        ("r6", {"mr": 10**30, "mc": 10**30}, BlisgemmValueError),
     ],
 )  # fmt: skip
 def test_blocks_that_a_rung_has_not_are_refused(rung: str, blocks: dict[str, Any], error: type[Exception]) -> None:
@@ -429,6 +454,11 @@ def test_blocks_that_a_rung_has_not_are_refused(rung: str, blocks: dict[str, Any
         accesses.accesses(rung, 8, 8, 8, **blocks)
     with pytest.raises(BlisgemmValueError, match="at least 1"):
         accesses.accesses("r0", 8, 8, 0)
+    for shape in ((10**5, 10**5, 10**5), (2**16, 1, 2**15), (2**40, 1, 1)):  # too long; indices of more than 31 bits
+        with pytest.raises(BlisgemmValueError, match="m, n, k: expected at most 68,719,476,736 terms and matrices"):
+            accesses.count("r0", *shape)
+    with pytest.raises(BlisgemmValueError, match="size: expected an integer >= 1; got 0"):
+        next(accesses.chunks("r0", 2, 2, 2, size=0))
 
 
 # ---- the command ------------------------------------------------------------------------------------------------

@@ -6,17 +6,18 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from blisgemm.cli import main
 from blisgemm.cuda.device import KNOWN_DEVICES
-from blisgemm.errors import BlisgemmValueError
+from blisgemm.errors import BlisgemmTypeError, BlisgemmValueError
 from blisgemm.machine import ISAS, KNOWN
 from blisgemm.machine.facts import Machine
 from blisgemm.teach.elsewhere import plan_on
 from blisgemm.teach.machines import TEACHING_MACHINE
-from blisgemm.teach.placing import device_roofline, product_roofline, rung_intensity, rung_points
+from blisgemm.teach.placing import device_roofline, product_roofline, roofline, rung_intensity, rung_points
 from blisgemm.teach.rates import GPU_BYTES_PER_SECOND, Level, Rates, data_sheet, device_sheet
 from blisgemm.teach.roofline import (
     Point,
@@ -50,7 +51,7 @@ def test_intensity_of_a_tile_by_hand() -> None:
     assert tile_intensity(1, 1, "float32") == 2 / 8
     assert tile_intensity(4, 4, "float64") == 32 / 64
     assert tile_intensity(2, 2, "complex64") == 4 * 8 / (4 * 8)
-    with pytest.raises(BlisgemmValueError, match=r"^bm, bn: expected at least 1; got 0, 4"):
+    with pytest.raises(BlisgemmValueError, match=r"^bm: expected an integer >= 1; got 0"):
         tile_intensity(0, 4)
     with pytest.raises(BlisgemmValueError, match=r"^dtype: expected one of .*; got 'int3'"):
         tile_intensity(4, 4, "int3")
@@ -97,6 +98,27 @@ def test_every_sheet_is_plausible(machine: Machine) -> None:
     assert rates.bandwidth("memory", 1) == rates.bandwidth("memory", 64)
     assert rates.bandwidth("L1", 3) == 3 * on_chip[0]
     assert rates.bandwidth("L9") is None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: tile_intensity(0, 1), "bm: expected an integer >= 1; got 0"),
+        (lambda: tile_intensity(4, 1.5), "bn: expected an integer >= 1; got 1.5"),
+        (lambda: ridge(1, 0), "bytes_per_second: expected a rate above 0; got 0"),
+        (lambda: ridge("a", 1), "flops_per_second: expected a rate above 0; got 'a'"),
+        (lambda: waves(1, 0), "multiprocessors: expected an integer >= 1; got 0"),
+        (lambda: wave_share(-1, 132), "tiles: expected an integer >= 1; got -1"),
+        (lambda: data_sheet("haswell"), "machine: expected a Machine, as machine_named returns; got 'haswell'"),
+        (lambda: device_sheet(3), "device: expected one of .*; got 3"),
+        (lambda: roofline_of(data_sheet(KNOWN["zen3"]), "float32", 0), "threads: expected an integer >= 1; got 0"),
+        (lambda: roofline_of(data_sheet(KNOWN["zen3"]), "float32").attainable(math.nan, "L1"), "intensity: expected"),
+        (lambda: roofline(9, 9, 9, machine="haswell", threads=5), "threads: expected at most the 4 cores of haswell"),
+    ],
+)
+def test_what_is_no_rate_or_count_is_named(call: Any, message: str) -> None:
+    with pytest.raises((BlisgemmValueError, BlisgemmTypeError), match=message):
+        call()
 
 
 def test_gpus() -> None:

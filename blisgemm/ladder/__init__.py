@@ -90,31 +90,52 @@ def run(rung: Rung | str, a: Any, b: Any, c: Any, **factors: Any) -> None:
     Args:
         rung: one of ``RUNGS``, or its name; ``r4`` will do.
         a, b, c: ndarrays of one dtype, float32 or float64; any strides. c shares no memory with the others.
-        factors: ``alpha`` and ``beta``, for rungs 7 and 8.
+        factors: ``alpha`` and ``beta``, real numbers, for rungs 7 and 8.
 
     Shapes: a m x k, b k x n, c m x n; every extent is at least 1.
 
     Raises:
-        BlisgemmTypeError: an array is of another dtype, or factors are given to a rung that has none.
-        BlisgemmValueError: shapes don't fit, c can't be written, or arrays share memory.
+        BlisgemmTypeError: an array is of another dtype or masked, or factors are given to a rung that has none.
+        BlisgemmValueError: shapes don't fit, c can't be written, or arrays or elements of c share memory.
     """
-    rung = rung_of(rung) if isinstance(rung, str) else rung
+    rung = rung if isinstance(rung, Rung) else rung_of(rung)
     if factors and rung.number < 7:
         raise BlisgemmTypeError(f"{', '.join(factors)}: expected none below rung 7; got some for {rung.name}")
     _check(a, b, c)
+    _check_factors(factors)
     rung.module().multiply(a, b, c, **factors)
 
 
 def _check(a: Any, b: Any, c: Any) -> None:
     import numpy as np
 
+    from ..operands import _overlaps_itself
+
+    wanted = getattr(c, "dtype", None)
     for name, x in zip("abc", (a, b, c), strict=True):
-        if not isinstance(x, np.ndarray) or x.dtype.name not in DTYPES or x.dtype != c.dtype:
+        if isinstance(x, np.ma.MaskedArray):
+            raise BlisgemmTypeError(f"{name}: expected an ndarray without a mask; got a MaskedArray")
+        if not isinstance(x, np.ndarray) or x.dtype.name not in DTYPES or x.dtype != (wanted or x.dtype):
             got = f"{x.dtype} beside {c.dtype}" if hasattr(x, "dtype") and hasattr(c, "dtype") else type(x).__name__
             raise BlisgemmTypeError(f"{name}: expected an ndarray of float32 or float64, as c; got {got}")
-        if x.ndim != 2 or min(x.shape) < 1 or not x.flags.aligned or not x.dtype.isnative:
-            raise BlisgemmValueError(f"{name}: expected two extents of at least 1, aligned; got shape {x.shape}")
+        if x.ndim != 2 or min(x.shape) < 1:
+            raise BlisgemmValueError(f"{name}: expected two extents of at least 1; got shape {x.shape}")
+        if not x.flags.aligned or not x.dtype.isnative:
+            how = "an unaligned one" if x.dtype.isnative else f"dtype {x.dtype.str}"
+            raise BlisgemmValueError(f"{name}: expected an aligned array in the processor's byte order; got {how}")
     if a.shape[1] != b.shape[0] or c.shape != (a.shape[0], b.shape[1]):
         raise BlisgemmValueError(f"a, b, c: expected shapes m x k, k x n, m x n; got {a.shape}, {b.shape}, {c.shape}")
     if not c.flags.writeable or np.may_share_memory(c, a) or np.may_share_memory(c, b):
         raise BlisgemmValueError("c: expected a writable array that shares no memory with a and b")
+    if _overlaps_itself(c):
+        raise BlisgemmValueError(f"c: expected elements that share no memory; got strides {c.strides}")
+
+
+def _check_factors(factors: dict[str, Any]) -> None:
+    import numpy as np
+
+    for name, value in factors.items():
+        if name not in ("alpha", "beta"):
+            raise BlisgemmTypeError(f"{name}: expected alpha and beta only; got {name}={value!r}")
+        if np.ndim(value) or np.asarray(value).dtype.kind not in "biuf":
+            raise BlisgemmTypeError(f"{name}: expected a real number; got {value!r}")

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from numba import njit
 
 from ..errors import BlisgemmTypeError, BlisgemmValueError
+from ..parallel import check_threads
 from ..plan import make_plan
 from . import rung_of
 from .r2_loop_order import ORDERS
@@ -36,6 +37,9 @@ __all__ = ["A_PACK", "B_PACK", "READ", "WRITE", "A", "B", "C", "accesses", "chun
 A, B, C, A_PACK, B_PACK = range(5)  # operands
 READ, WRITE = range(2)
 
+_MOST_TERMS = 1 << 36
+_LARGEST_BLOCK = 1 << 30
+
 Stream = npt.NDArray[np.int32]
 
 
@@ -44,7 +48,8 @@ def accesses(rung: str, m: int, n: int, k: int, **blocks: int | str) -> Stream:
 
     Args:
         rung: its name; ``r4`` will do.
-        m, n, k: extents, at least 1. A rung makes some 2 to 4 m n k accesses, of 12 bytes each here.
+        m, n, k: extents, at least 1. A rung makes some 2 to 4 m n k accesses, of 12 bytes each here; up to 2**36 terms
+            are walked through, a minute or two, and no matrix has 2**31 elements.
         blocks: ``mr, nr, mc, nc, kc`` in place of the plan's for float32 (mr and nr from rung 3, the others from rung 5
             on), ``order`` in place of rung 2's ``ipj``.
 
@@ -63,6 +68,7 @@ def accesses(rung: str, m: int, n: int, k: int, **blocks: int | str) -> Stream:
 
 def chunks(rung: str, m: int, n: int, k: int, size: int = 1 << 24, **blocks: int | str) -> Iterator[Stream]:
     """Yield the same rows, ``size`` at a time; each chunk walks through all loops again."""
+    check_threads(size, "size")
     nest = _nest(rung, m, n, k, blocks)
     total = _walk(np.empty((0, 3), np.int32), 0, *nest)
     for first in range(0, total, size):
@@ -83,6 +89,9 @@ def _nest(rung: str, m: int, n: int, k: int, blocks: dict[str, int | str]) -> tu
     kernel, of_plan = plan.kernel, plan.blocking
     if kernel is None or of_plan is None or k < 1:
         raise BlisgemmValueError(f"m, n, k: expected at least 1; got {m}, {n}, {k}")
+    if m * n * k > _MOST_TERMS or max(m * n, m * k, k * n) >= 1 << 31:
+        limits = f"at most {_MOST_TERMS:,} terms and matrices of less than 2**31 elements"
+        raise BlisgemmValueError(f"m, n, k: expected {limits}; got {m}, {n}, {k}")
     sizes = {"mr": MR, "nr": NR} if number == 3 else {"mr": kernel.mr, "nr": kernel.nr} if number > 3 else {}
     sizes |= {"mc": of_plan.mc, "nc": of_plan.nc, "kc": of_plan.kc} if number > 4 else {}
     if unknown := set(blocks) - ({"order"} if number == 2 else set(sizes)):
@@ -90,13 +99,19 @@ def _nest(rung: str, m: int, n: int, k: int, blocks: dict[str, int | str]) -> tu
     order = str(blocks.get("order", "ipj" if number > 1 else "ijp"))
     if order not in ORDERS:
         raise BlisgemmValueError(f"order: expected one of {', '.join(ORDERS)}; got {order!r}")
-    sizes = (
-        {"mr": 1, "nr": 1, "mc": m, "nc": n, "kc": k} | sizes | {x: int(y) for x, y in blocks.items() if x != "order"}
-    )
+    asked: dict[str, int] = {}
+    for name, value in blocks.items():
+        if name != "order":
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise BlisgemmTypeError(f"{name}: expected an integer >= 1; got {value!r}")
+            asked[name] = value.__index__()
+    sizes = {"mr": 1, "nr": 1, "mc": m, "nc": n, "kc": k} | sizes | asked
     mr, nr, mc, nc, kc = (sizes[x] for x in ("mr", "nr", "mc", "nc", "kc"))
     if min(mr, nr, mc, nc, kc) < 1 or (number > 4 and (mc % mr or nc % nr)):
         raise BlisgemmValueError(f"blocks: expected mc a multiple of mr, nc of nr, all at least 1; got {sizes}")
-    return number, ORDERS.index(order), m, n, k, mr, nr, mc, nc, min(kc, k)
+    if max(mr, nr, mc, nc) > _LARGEST_BLOCK:
+        raise BlisgemmValueError(f"blocks: expected at most {_LARGEST_BLOCK}; got {sizes}")
+    return number, ORDERS.index(order), int(m), int(n), int(k), mr, nr, mc, nc, min(kc, int(k))
 
 
 @njit("i8(i4[:, ::1], i8, i8, i8, i8, i8)")

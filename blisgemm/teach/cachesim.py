@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from ..errors import BlisgemmTypeError, BlisgemmValueError
 from ..machine.facts import Cache, Machine
+from ..parallel import check_threads
 from .elsewhere import machine_named
 from .machines import TEACHING_MACHINE
 from .streams import OPERANDS, READ, UPDATE, C, Nests, loop_order_stream, sizes_of, trace_stream
@@ -31,6 +32,8 @@ __all__ = [
 ]  # fmt: skip
 
 PAGE_BYTES = 4096  # operands begin on pages, as large arrays of NumPy nearly do and packed buffers do (``workspace``)
+
+_APART = 1 << 40  # bytes between the beginnings of operands of no known size
 
 Figures = npt.NDArray[np.int64]
 
@@ -134,8 +137,9 @@ def simulate(
             ``READ``, ``WRITE`` or ``UPDATE``, by default ``UPDATE`` for C and ``READ`` for the others. Or an iterable
             of such.
         machine: whose caches; a Machine, a name, caches themselves (nearest first), or ``None`` for this one.
-        itemsize: bytes of an element.
-        sizes: elements of each operand, where known: then they lie one behind the other, each on its own pages.
+        itemsize: bytes of an element, at least 1.
+        sizes: elements of each operand, where known: then they lie one behind the other, each on its own pages, and no
+            index may pass them.
 
     Raises:
         BlisgemmTypeError, BlisgemmValueError: an argument is not as above.
@@ -164,6 +168,8 @@ def simulate_trace(
         >>> simulate_trace(steps, "teaching").traffic_bytes[-1] // 256  # A, B come; C, packed A, packed B come and go
         8
     """
+    if not isinstance(steps, Trace):
+        raise BlisgemmTypeError(f"steps: expected a Trace; got {steps!r}")
     itemsize = int(np.dtype(steps.dtype).itemsize)
     return _run(trace_stream(steps), levels_of(machine), itemsize, sizes_of(steps), len(steps) if record else 0)
 
@@ -176,7 +182,7 @@ def levels_of(machine: Machine | str | Sequence[Cache] | None) -> tuple[Cache, .
     """
     if machine is None or isinstance(machine, (Machine, str)):
         return machine_named(machine).caches
-    levels = tuple(machine)
+    levels = tuple(machine) if isinstance(machine, Iterable) else ()
     if not levels or not all(isinstance(x, Cache) for x in levels):
         raise BlisgemmTypeError(f"machine: expected a Machine, a name or caches; got {machine!r}")
     line = levels[0].line_bytes
@@ -189,6 +195,10 @@ def levels_of(machine: Machine | str | Sequence[Cache] | None) -> tuple[Cache, .
 def _run(stream: Any, levels: tuple[Cache, ...], itemsize: int, sizes: Mapping[int, int] | None, steps: int) -> Counts:
     from . import lru
 
+    itemsize = check_threads(itemsize, "itemsize")
+    if levels[0].line_bytes % itemsize:
+        raise BlisgemmValueError(f"itemsize: expected a divisor of the line's {levels[0].line_bytes}; got {itemsize}")
+    most = _elements(sizes, itemsize)
     state = lru.new_state(levels, len(OPERANDS))
     bases, shift = _bases(sizes, itemsize), levels[0].line_bytes.bit_length() - 1
     history = np.zeros((steps, 4, len(levels), len(OPERANDS)), np.int64)
@@ -196,7 +206,7 @@ def _run(stream: Any, levels: tuple[Cache, ...], itemsize: int, sizes: Mapping[i
         if isinstance(chunk, Nests):
             lru.run_nests(state, bases, itemsize, shift, chunk.nests, chunk.refs, history)
         else:
-            lru.run_accesses(state, bases, itemsize, shift, *_accesses(chunk))
+            lru.run_accesses(state, bases, itemsize, shift, *_accesses(chunk, most))
     lru.flush(state)
     hits, misses, back, _ = state[2]
     after = (history[:, x] for x in (lru.HITS, lru.MISSES, lru.RESIDENT))
@@ -206,12 +216,40 @@ def _run(stream: Any, levels: tuple[Cache, ...], itemsize: int, sizes: Mapping[i
 def _chunks(stream: Any) -> Iterator[Any]:
     if isinstance(stream, (Nests, tuple, np.ndarray)):
         yield stream
-    else:
+    elif isinstance(stream, Iterable):
         yield from stream
+    else:
+        raise BlisgemmTypeError(f"stream: expected Nests, accesses or an iterable of such; got {stream!r}")
 
 
-def _accesses(chunk: Any) -> tuple[Any, Any, Any]:
-    """Return (operands, indices, what) of one length."""
+def _elements(sizes: Any, itemsize: int) -> Figures:
+    """Return how many elements each operand may have."""
+    if sizes is None:
+        return np.full(len(OPERANDS), _APART // itemsize)
+    if not isinstance(sizes, Mapping):
+        raise BlisgemmTypeError(f"sizes: expected a mapping of operands to elements; got {sizes!r}")
+    for operand, size in sizes.items():
+        if operand not in range(len(OPERANDS)) or not hasattr(size, "__index__") or size < 0:
+            last = len(OPERANDS) - 1
+            raise BlisgemmValueError(f"sizes: expected operands 0 to {last} and elements; got {operand!r}: {size!r}")
+    return np.array([sizes.get(x, 0) for x in range(len(OPERANDS))], np.int64)
+
+
+def _integers(values: Any, what: str) -> Any:
+    """Return an array of integers; none that has fractions, or doesn't fit 64 bits."""
+    try:
+        found = np.asarray(values)
+        whole = found.astype(np.int64)
+        right = found.dtype.kind in "biuf" and bool((whole == found).all())
+    except (TypeError, ValueError, OverflowError):
+        right = False
+    if not right:
+        raise BlisgemmTypeError(f"stream: expected {what} as integers; got {values!r}")
+    return whole
+
+
+def _accesses(chunk: Any, most: Figures) -> tuple[Any, Any, Any]:
+    """Return (operands, indices, what) of one length; ``most``: elements of each operand."""
     parts = chunk
     if isinstance(chunk, np.ndarray):
         parts = tuple(chunk.T) if chunk.ndim == 2 else ()
@@ -219,20 +257,30 @@ def _accesses(chunk: Any) -> tuple[Any, Any, Any]:
         raise BlisgemmTypeError(
             f"stream: expected Nests, (operand, index), (operand, index, what) or an array of such rows; got {chunk!r}"
         )
-    indices = np.ascontiguousarray(parts[1], np.int64).reshape(-1)
-    operands = np.asarray(parts[0])
+    indices = np.ascontiguousarray(_integers(parts[1], "indices")).reshape(-1)
+    operands = _integers(parts[0], "operands")
     if operands.size and not 0 <= operands.min() <= operands.max() < len(OPERANDS):
         raise BlisgemmValueError(f"stream: expected operands 0 to {len(OPERANDS) - 1}; got {operands.max()}")
-    what = np.asarray(parts[2]) if len(parts) == 3 else np.where(operands == C, UPDATE, READ)
+    what = _integers(parts[2], "what") if len(parts) == 3 else np.where(operands == C, UPDATE, READ)
+    if what.size and not READ <= what.min() <= what.max() <= UPDATE:
+        raise BlisgemmValueError(f"stream: expected READ, WRITE or UPDATE, {READ} to {UPDATE}; got {what.max()}")
+    if not {operands.shape, what.shape} <= {(), (1,), indices.shape}:
+        lengths = f"{operands.size}, {indices.size} and {what.size}"
+        raise BlisgemmValueError(f"stream: expected operands, indices and what of one length; got {lengths}")
     operands, what = (np.ascontiguousarray(np.broadcast_to(x, indices.shape), np.uint8) for x in (operands, what))
+    beyond = (indices < 0) | (indices >= most[operands])
+    if beyond.any():
+        at = int(beyond.argmax())
+        into = f"{OPERANDS[operands[at]]} of {most[operands[at]]:,} elements"
+        raise BlisgemmValueError(f"stream: expected indices into {into}; got {indices[at]}")
     return operands, indices, what
 
 
 def _bases(sizes: Mapping[int, int] | None, itemsize: int) -> Figures:
     """Return the address of each operand's first element: pages of their own, a free one between."""
     if sizes is None:
-        far = 1 << 40  # more than any operand; the odd pages keep their beginnings out of the same sets of L2 and L3
-        return np.array([x * (far + 5 * PAGE_BYTES) for x in range(len(OPERANDS))], np.int64)
+        # The odd pages keep their beginnings out of the same sets of L2 and L3.
+        return np.array([x * (_APART + 5 * PAGE_BYTES) for x in range(len(OPERANDS))], np.int64)
     bases, end = [], PAGE_BYTES
     for operand in range(len(OPERANDS)):
         bases.append(end)

@@ -12,6 +12,7 @@ from typing import Any
 from ..cuda.plan import make_plan as make_device_plan
 from ..errors import BlisgemmValueError
 from ..machine.facts import Machine
+from ..parallel import check_threads
 from ..plan import Plan
 from .elsewhere import machine_named, plan_on
 from .rates import Rates, data_sheet, device_sheet
@@ -37,7 +38,7 @@ def product_roofline(
         points: others to draw.
 
     Raises:
-        BlisgemmValueError: nobody says how fast the machine is.
+        BlisgemmValueError: nobody says how fast the machine is, or it has fewer cores than threads.
 
     Example:
         >>> from blisgemm.teach.elsewhere import plan_on
@@ -46,6 +47,8 @@ def product_roofline(
         [('L1', True), ('L2', True), ('L3', True), ('memory', True)]
     """
     where = plan.machine if plan is not None else machine
+    if rates is None and check_threads(threads) > where.cores:
+        raise BlisgemmValueError(f"threads: expected at most the {where.cores} cores of {where.name}; got {threads}")
     rates = rates if rates is not None else data_sheet(where)
     if rates is None:
         raise BlisgemmValueError(f"machine: expected one with a data sheet; nobody says how fast {where.name} is")

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..cuda.device import KNOWN_DEVICES, Device
-from ..errors import BlisgemmValueError
+from ..errors import BlisgemmTypeError, BlisgemmValueError
 from ..machine.facts import Machine
 
 __all__ = ["GPU_BYTES_PER_SECOND", "Level", "Rates", "Sheet", "data_sheet", "device_sheet", "real_of"]
@@ -162,6 +162,8 @@ def data_sheet(machine: Machine) -> Rates | None:
         >>> data_sheet(KNOWN["generic"]) is None
         True
     """
+    if not isinstance(machine, Machine):
+        raise BlisgemmTypeError(f"machine: expected a Machine, as machine_named returns; got {machine!r}")
     sheet = _SHEETS.get(machine.name)
     if sheet is None:
         return None
@@ -188,7 +190,7 @@ def device_sheet(name: str) -> tuple[Device, Rates]:
         >>> f"{rates.peak('float32') / 1e12:.0f} TFLOP/s, {rates.bandwidth('memory') / 1e12} TB/s"
         '67 TFLOP/s, 4.8 TB/s'
     """
-    key = name.lower().replace(" ", "")
+    key = str(name).lower().replace(" ", "")
     if key not in KNOWN_DEVICES or key not in GPU_BYTES_PER_SECOND:
         raise BlisgemmValueError(f"device: expected one of {', '.join(GPU_BYTES_PER_SECOND)}; got {name!r}")
     device = KNOWN_DEVICES[key]

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BlisgemmValueError
+from ..parallel import check_threads
 from .figures import rate_text, seconds_text, share_text, three, work_text
 from .rates import Rates
 from .traffic import Traffic
@@ -44,8 +45,8 @@ def tile_intensity(bm: int, bn: int, dtype: str = "float32") -> float:
         >>> tile_intensity(1, 1, "float32"), tile_intensity(6, 16, "float32")
         (0.25, 2.1818181818181817)
     """
-    if min(bm, bn) < 1:
-        raise BlisgemmValueError(f"bm, bn: expected at least 1; got {bm}, {bn}")
+    check_threads(bm, "bm")
+    check_threads(bn, "bn")
     if dtype not in _SIZES:
         raise BlisgemmValueError(f"dtype: expected one of {', '.join(_SIZES)}; got {dtype!r}")
     return bm * bn * (8 if dtype.startswith("complex") else 2) / ((bm + bn) * _SIZES[dtype])
@@ -53,11 +54,16 @@ def tile_intensity(bm: int, bn: int, dtype: str = "float32") -> float:
 
 def ridge(flops_per_second: float, bytes_per_second: float) -> float:
     """Return the intensity, in flops per byte, from which on the multiply-adds are the limit and not the memory."""
+    for name, rate in (("flops_per_second", flops_per_second), ("bytes_per_second", bytes_per_second)):
+        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < math.inf:
+            raise BlisgemmValueError(f"{name}: expected a rate above 0; got {rate!r}")
     return flops_per_second / bytes_per_second
 
 
 def waves(tiles: int, multiprocessors: int) -> int:
     """Return how many times every multiprocessor takes a tile until all are done, the last time maybe not every one."""
+    check_threads(tiles, "tiles")
+    check_threads(multiprocessors, "multiprocessors")
     return -(-tiles // multiprocessors)
 
 
@@ -148,8 +154,10 @@ class Roofline:
         """Return flops per second under the roof of a level at an intensity.
 
         Raises:
-            BlisgemmValueError: the level has no roof.
+            BlisgemmValueError: the level has no roof, or the intensity is below 0 or not a number.
         """
+        if not intensity >= 0:
+            raise BlisgemmValueError(f"intensity: expected at least 0 flops per byte; got {intensity!r}")
         return min(self.peak, self._roof(level).rate * intensity)
 
     def ridge(self, level: str) -> float:
@@ -204,6 +212,7 @@ _MARKS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 def roofline_of(rates: Rates, dtype: str, threads: int = 1, points: Sequence[Point] = ()) -> Roofline:
     """Return the roofs of a machine and those of the points whose level has one."""
+    check_threads(threads)
     roofs = tuple(Roof(level.name, level.rate(threads)) for level in rates.levels)
     here = {roof.level for roof in roofs}
     count = f", {threads} thread{'s' * (threads > 1)}" if rates.cores > 1 or threads > 1 else ""

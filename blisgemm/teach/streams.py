@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BlisgemmValueError
+from ..errors import BlisgemmTypeError, BlisgemmValueError
 from .trace import MICROKERNEL, PACK_A, Trace
 
 __all__ = [
@@ -84,15 +84,20 @@ def loop_order_stream(order: str, m: int, n: int, k: int) -> Nests:
         order: a permutation of ``ijp`` (``ijk`` is taken as well), outermost first.
 
     Raises:
-        BlisgemmValueError: it isn't.
+        BlisgemmTypeError, BlisgemmValueError: it isn't, or an extent is no integer from 0 on.
 
     Example:
         >>> loop_order_stream("ijk", 2, 3, 4).accesses == 4 * 2 * 3 * 4
         True
     """
-    loops = order.replace("k", "p")
+    loops = order.replace("k", "p") if isinstance(order, str) else ""
     if sorted(loops) != ["i", "j", "p"]:
         raise BlisgemmValueError(f"order: expected a permutation of 'ijk'; got {order!r}")
+    for name, extent in (("m", m), ("n", n), ("k", k)):
+        if isinstance(extent, bool) or not hasattr(extent, "__index__"):
+            raise BlisgemmTypeError(f"{name}: expected an integer >= 0; got {extent!r}")
+        if not 0 <= extent < 1 << 31:
+            raise BlisgemmValueError(f"{name}: expected an integer of 0 to 2**31 - 1; got {extent!r}")
     extents = {"i": m, "j": n, "p": k}
     strides = ({"i": k, "p": 1, "j": 0}, {"p": n, "j": 1, "i": 0}, {"i": n, "j": 1, "p": 0})
     refs = [
