@@ -198,6 +198,19 @@ def test_the_command_sets_counts_beside_predictions(capsys: pytest.CaptureFixtur
     assert "2 m n k = 65,536" in out and "= 16,384, 4.0 times fewer" in out
 
 
+@pytest.mark.parametrize("columns", ["1", "40", "80", "200"])
+def test_no_terminal_is_too_narrow_for_a_figure(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main([*SMALL, "--cache"]) == 0
+    out = capsys.readouterr().out
+    counts = simulate_trace(trace(32, 32, 32, machine="teaching", mr=4, nr=4, blocking=(16, 16, 16)), "teaching")
+    assert "…" not in out
+    for figure in (*counts.hits.sum(axis=1), *counts.misses.sum(axis=1), *counts.traffic_bytes):
+        assert f"{figure:,}" in out
+
+
 def test_the_command_tells_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--json", "--cache"]) == 0
     told = json.loads(capsys.readouterr().out)

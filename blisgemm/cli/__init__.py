@@ -90,10 +90,9 @@ def _run(args: argparse.Namespace) -> int:
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # 128 + SIGPIPE, as shells count
-    except OSError as error:  # a file that a command was to write or read
-        if error.filename is None:
-            raise
-        return _fail(name, f"{error.filename}: {error.strerror or error}")
+    except OSError as error:  # a file that a command was to write or read, or standard output
+        place = "" if error.filename is None else f"{error.filename}: "
+        return _fail(name, f"{place}{error.strerror or error}")
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return 130  # 128 + SIGINT, as shells count

@@ -17,11 +17,13 @@ from rich.text import Text
 
 __all__ = [
     "CommandError", "bytes_text", "can_draw", "check_output", "check_picture", "figures_table", "make_console",
-    "print_facts", "print_plan", "seconds_text", "verbatim",
+    "print_facts", "print_plan", "print_table", "seconds_text", "verbatim",
 ]  # fmt: skip
 
 
 _FACT_INDENT = 12
+_WIDEST = 1000  # columns of a table; more than any has
+_NARROWEST = 12  # columns for a fact; on a narrower terminal its lines go on in the next
 _PLAN_INDENT = 12  # past the words "path", "kernel", "because" of str(plan)
 
 
@@ -85,7 +87,7 @@ def can_draw(console: Console) -> bool:
 def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     """Print two columns: what, and the fact, wrapped beside it."""
     for what, fact in facts:
-        lines = textwrap.wrap(fact, console.width - _FACT_INDENT, break_on_hyphens=False) or [""]
+        lines = textwrap.wrap(fact, max(_NARROWEST, console.width - _FACT_INDENT), break_on_hyphens=False) or [""]
         for line in lines:
             console.print(Text(f"{what:<{_FACT_INDENT}}", style="bold") + Text(line, style="not bold"), soft_wrap=True)
             what = ""
@@ -95,7 +97,9 @@ def print_plan(console: Console, plan: str) -> None:
     """Print a plan: as it is into a pipe, its long lines wrapped on a terminal."""
     for line in plan.splitlines():
         if console.is_terminal:
-            line = textwrap.fill(line, console.width, subsequent_indent=" " * _PLAN_INDENT, break_on_hyphens=False)
+            line = textwrap.fill(
+                line, max(2 * _NARROWEST, console.width), subsequent_indent=" " * _PLAN_INDENT, break_on_hyphens=False
+            )
         verbatim(console, line)
 
 
@@ -105,6 +109,12 @@ def figures_table(*columns: str, left: int = 1) -> Table:
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number < left else "right", no_wrap=True)
     return table
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table as wide as its figures are: a narrow terminal breaks its lines, but no digit is left out."""
+    table.width = console.measure(table, options=console.options.update(width=_WIDEST)).maximum
+    console.print(table, crop=False)
 
 
 def bytes_text(count: int) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from .console import bytes_text, figures_table, print_facts
+from .console import bytes_text, figures_table, print_facts, print_table
 
 if TYPE_CHECKING:
     from ..machine import Cache, Machine
@@ -50,9 +50,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     console.print(f"blisgemm {__version__}\n", style="bold")
     print_facts(console, _machine_facts(machine))
     console.print()
-    console.print(_caches(machine.caches))
+    print_table(console, _caches(machine.caches))
     console.print()
-    console.print(_kernels())
+    console.print(_kernels())  # its last column may go on in the next line
     console.print()
     print_facts(console, _software_facts())
     return 0

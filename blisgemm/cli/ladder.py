@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from .console import CommandError, check_output, check_picture, figures_table, seconds_text, verbatim
+from .console import CommandError, check_output, check_picture, figures_table, print_table, seconds_text, verbatim
 
 if TYPE_CHECKING:
     from ..bench.rungs import Climb, Timed
@@ -127,12 +127,12 @@ def _print_climb(console: Console, found: Climb) -> None:
     table = figures_table("rung", "its idea", "GFLOP/s", "of peak", "of NumPy", left=2)
     for timed in found.rungs:
         table.add_row(timed.name, f"{timed.title}{timed.beside(found.n)}", *_figures(timed))
-    console.print(table)
+    print_table(console, table)
     console.print()
     table = figures_table("rung 2 in all six orders", "GFLOP/s", "of peak", "of NumPy")
     for timed in found.orders:
         table.add_row(f"{timed.name}, inner loop along {timed.name[-1]}", *_figures(timed))
-    console.print(table)
+    print_table(console, table)
     first = found.rungs[0]
     if first.n != found.n:
         seconds = seconds_text(2e-9 * found.n**3 / first.gflops)

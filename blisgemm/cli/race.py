@@ -22,7 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from .console import figures_table, verbatim
+from .console import figures_table, print_table, verbatim
 
 __all__ = ["other_work", "run_races"]
 
@@ -132,7 +132,7 @@ def _print_table(
             )
         table.add_row(str(n), *row)
     verbatim(console, title, "bold")
-    console.print(table)
+    print_table(console, table)
     if any(cell is None for cell in cells.values()):
         verbatim(console, f"late: not run, because the table had taken {_ALL:.0f} s by then")
     console.print()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..errors import BlisgemmValueError
-from .console import bytes_text, figures_table, print_facts, verbatim
+from .console import bytes_text, figures_table, print_facts, print_table, verbatim
 
 if TYPE_CHECKING:
     from ..machine.facts import Machine
@@ -144,14 +144,14 @@ def _print_misses(console: Console, counts: Counts) -> None:
         share = f"{misses / (hits + misses):.2%}" if hits + misses else ""
         sets = f"{level.sets:,} x {level.ways}"
         table.add_row(names[row], bytes_text(level.size_bytes), sets, f"{hits:,}", f"{misses:,}", share)
-    console.print(table)
+    print_table(console, table)
     verbatim(console, "")
     table = figures_table("misses", "accesses", *(f"of {name}" for name in names))
     for x, operand in enumerate(counts.operands):
         accesses = int(counts.hits[0, x] + counts.misses[0, x])
         if accesses:
             table.add_row(operand, f"{accesses:,}", *(f"{int(misses):,}" for misses in counts.misses[:, x]))
-    console.print(table)
+    print_table(console, table)
 
 
 def _plain(steps: Trace, machine: Machine) -> tuple[str, list[int]]:
@@ -183,7 +183,7 @@ def _print_traffic(console: Console, counts: Counts, expected: Traffic | None, p
         table = figures_table("bytes between", "predicted", "counted", "ratio", f"loops {_ORDER}, {how}")
         for each, other in zip(compare(expected, counts), of_plain, strict=True):
             table.add_row(each.between, f"{each.predicted:,}", f"{each.counted:,}", f"{each.ratio:.2f}", f"{other:,}")
-    console.print(table)
+    print_table(console, table)
 
 
 def _print_textbook(console: Console, steps: Trace, counts: Counts) -> None:

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import BlisgemmWarning
-from .console import CommandError, figures_table, verbatim
+from .console import CommandError, figures_table, print_table, verbatim
 from .race import other_work
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -143,7 +143,7 @@ def _print_table(console: Console, findings: Sequence[Any], threads: int) -> Non
         values = (_text(x.what, x.model), _text(x.what, x.best))
         style = "bold" if x.choice else None
         table.add_row(SHORT_NAMES[x.dtype], _NAMES.get(x.what, x.what), *values, ratio, x.note, style=style)
-    console.print(table)
+    print_table(console, table)
     console.print(
         "The model's time by the other's: median (quartiles) of rounds in turn, every product checked first. "
         "Kept: the median above 1.01, lower quartile above 1, no shape below 0.99, and a second time so."
