@@ -252,7 +252,7 @@ def stream(kernel, kc, step, alpha, a, b, beta, c, conj, sums):
 
 @inlined
 def sweep_rows(kernel, kc, step, alpha, a, b, beta, c, conj, sums):
-    """Compute the same product, with the same bits, for one or two rows: B passes once, ``step`` whole rows at a time.
+    """Compute the same product, with the same bits, for a few rows: B passes once, ``step`` whole rows at a time.
 
     Args:
         sums: (rows, reals) buffer; its columns, a whole number of vectors, are how many of C's pass at once.
@@ -260,6 +260,7 @@ def sweep_rows(kernel, kc, step, alpha, a, b, beta, c, conj, sums):
     """
     (m, k), n = a.shape, b.shape[1]
     nc = sums.shape[1] // kernel.chains
+    rows = ceil_div(m, ceil_div(m, kernel.sweep_rows))  # that meet B together: as even as can be
     for jc in range(0, n, nc):
         nc_cur = min(nc, n - jc)
         for pc in range(0, k, kc):
@@ -267,8 +268,8 @@ def sweep_rows(kernel, kc, step, alpha, a, b, beta, c, conj, sums):
             beta_pc = beta if pc == 0 else kernel.one
             sums[:, :] = 0
             for p in range(pc, p1, step):
-                for i in range(m):
+                for i in range(0, m, rows):
                     sweep(
-                        kernel, nc_cur, min(step, p1 - p), alpha, a[i:, p:], b[p:, jc:], beta_pc, c[i:, jc:], conj,
-                        sums[i], p + step >= p1,
+                        kernel, min(rows, m - i), nc_cur, min(step, p1 - p), alpha, a[i:, p:], b[p:, jc:], beta_pc,
+                        c[i:, jc:], conj, sums[i:], p + step >= p1,
                     )  # fmt: skip

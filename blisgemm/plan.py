@@ -20,7 +20,7 @@ from .machine.facts import Machine
 from .outcome import CROWDED_BYTES
 from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
 from .ukernel import catalog
-from .ukernel.spec import SHORT_NAMES, KernelSpec, steps_of_sweep
+from .ukernel.spec import SHORT_NAMES, SWEEP_STEPS, KernelSpec
 from .ways import (
     Way,
     choose_kernel,
@@ -390,7 +390,7 @@ def plan_for(
         nc, why_nc = _waiting_columns(machine, spec, path, m, n, jr_ways)
         reasons += why_nc
         chosen = Blocking(mc=m, nc=nc, kc=kc, footprints=(), reasons=())
-    step = {"sweep": steps_of_sweep(spec), "stream": few_of(machine, dtype)[2]}.get(path, 0)
+    step = {"sweep": SWEEP_STEPS, "stream": few_of(machine, dtype)[2]}.get(path, 0)
     return replace(
         plan, path=path, kernel=spec, blocking=chosen, ic_ways=ic_ways, jr_ways=jr_ways, batch_ways=batch_ways,
         access="copied" if way.copied else "columns" if access == "columns" else "rows", rows_first=way.rows_first,

@@ -29,7 +29,7 @@ from .outcome import (
     TURNED_STEPS,
 )
 from .ukernel import catalog
-from .ukernel.spec import KernelSpec
+from .ukernel.spec import KernelSpec, rows_together
 
 if TYPE_CHECKING:  # loaded by the first plan, not by the import of the package, which never needs it
     from .tuning import Tuning
@@ -83,19 +83,22 @@ DIRECT_SHARE_OF_L2 = {("zen4", "avx512"): 1.0, ("zen4", "avx2"): 1 / 8}
 # How much fuller another tile must be: the first one is a few per cent faster where both are full (catalog).
 TILE_GAIN = 1.05
 
-# How a few rows meet B, by vector set: (rows up to which each of them sweeps along B on its own; rows up to which
+# How a few rows meet B, by vector set: (rows up to which they sweep along it, up to six together; rows up to which
 # micro-tiles stream along B; steps of p in one pass of the stream path; columns up to which A and B are read as they
 # lie).
-# Sources, 2026-11-30, GFLOP/s of C = A B with 2000 x 2000 B unless said: Zen 3, AVX2, f32 sweep 4 rows 31, 6 rows 27;
-# stream 6 rows 30, 12 rows 29 against 29 packed, 32 rows 26 against 43; steps of 8, 16, 32 with 6 rows 23 30 24; 32
-# columns direct 52, packed 53. Emerald Rapids, AVX-512, f32 (and f64): sweep 4 rows of 3000 x 3000 19 (8), stream
-# 32 (10); stream in steps of 16 and 32 16 rows 79 86 (39 43) against 67 (32) packed, 32 rows 97 106 (44 47) against
-# 92 (44), 64 rows 112 119 (42 43) against 112 (55); direct 32 columns 142 (42) against 91 (38) packed, 64 columns
-# 140 against 159 with A as it lies. Complex on Zen 3, times MKL's speed, sweep stream packed, 1000 x 1000: c64 4 rows
-# 0.95 1.01 0.85, 5 rows 0.94 0.82 1.02, 8 rows - 0.73 0.96, 16 rows - 0.57 0.89; c128 1.44 1.34 1.01, 1.28 1.17 1.10,
-# - 0.97 0.98, - 0.77 1.02: no stream.
-FEW = {"avx512": (2, 32, 32, 32), "avx2": (4, 12, 16, 16)}
-FEW_COMPLEX = {"avx2": (4, 4, 16, 16)}
+# Sources, 2026-11-30. Zen 3 VM, AVX2, busy, speed of stream and of packed by that of sweep, B of 1000 and 2000 square:
+# f32 2 rows 0.62 0.64 and 0.44 0.43, 6 rows 0.95 0.84 and 0.82 0.67, 12 rows 1.00 0.86 and 1.03 0.87, 16 rows 0.96 0.78
+# and 1.06 0.92, 24 rows 0.99 0.76 and 1.17 1.03; f64 0.61 0.51 and 0.42 0.41, 0.89 0.77 and 0.77 0.58, 0.93 0.83 and
+# 0.92 0.81, 0.87 0.76 and 0.99 0.87, 0.83 0.82 and 1.08 1.01. Of packed for complex, 700, 1000, 1400 square: 4, 5, 6, 8
+# rows c64 0.81 0.72 0.66, 0.94 0.80 0.69, 1.10 0.89 0.79, 1.08 0.92 0.87; c128 0.76 0.64 0.55, 0.92 0.75 0.61, 1.08
+# 0.90 0.77, 1.02 0.88 0.84; stream is slower than sweep with any number of rows. GFLOP/s of f32, 2000 square: stream in
+# steps of 8, 16, 32 with 6 rows 23 30 24; 32 columns direct 52, packed 53.
+# Emerald Rapids, AVX-512, GFLOP/s of f32 (and f64), B of 2000 square unless said: sweep, one row at a time then, 4 rows
+# of 3000 x 3000 19 (8), stream 32 (10); stream in steps of 16 and 32 16 rows 79 86 (39 43) against 67 (32) packed, 32
+# rows 97 106 (44 47) against 92 (44), 64 rows 112 119 (42 43) against 112 (55); direct 32 columns 142 (42) against 91
+# (38) packed, 64 columns 140 against 159 with A as it lies.
+FEW = {"avx512": (2, 32, 32, 32), "avx2": (12, 12, 16, 16)}
+FEW_COMPLEX = {"avx2": (5, 5, 16, 16)}
 FEW_ELSEWHERE = (4, 12, 16, 16)
 
 # Rows up to which B's columns are transposed on the way to the fmas, once per micro-panel of A, by vector set.
@@ -135,9 +138,8 @@ UNPACKED_A_COLUMNS = {"avx512": 2**63 - 1}
 
 # Bytes of B from which on it passes by more rows than the fast lane takes (``LANE_ROWS``), where it was not measured:
 # what fits near L1 is read as well strip by strip. Source: our choice. On AVX2 it is LANE_B_BYTES a row for them too:
-# direct's time by stream's (by packed's) on Zen 3, 2026-11-30: 6 rows, B of 96 KiB, 512 KiB, 2 MiB f32 0.57 0.81 1.08
-# (0.49 0.74 0.87), f64 0.53 0.84 1.00 (0.51 0.63 0.89); 12 rows f32 0.63 0.85 0.96 (0.68 0.80 0.94), f64 0.59 0.86 0.95
-# (0.65 0.74 0.94); 8 MiB f32 1.1, f64 1.1 to 1.5.
+# direct's time by sweep's on Zen 3, 2026-11-30, B of 512 KiB, 1, 2 and 3 MiB: 6 rows f32 0.87 1.06 1.01 1.17, f64 0.96
+# 1.00 1.08 1.19; 8 rows 1.02 1.27 1.25 1.31, 1.25 1.18 1.22 1.31; 12 rows 0.80 0.91 0.94 1.00, 0.88 0.89 0.97 1.07.
 PASSING_BYTES = 96 * 1024
 
 
@@ -290,10 +292,10 @@ def _way_within(
     sweep_rows, stream_rows, _, direct_columns = few_of(machine, dtype)
     few = m <= stream_rows and batch == 1
     passes = b_bytes > (LANE_B_BYTES * m if m <= LANE_ROWS or machine.isa.name == "avx2" else PASSING_BYTES)
-    if few and passes and (m <= sweep_rows or m * n * k > terms):
+    if few and passes and (m <= min(sweep_rows, LANE_ROWS) or m * n * k > terms):
         why = f"path: {m} rows use each element of B {'once' if m <= small.mr else 'little'}: it passes by, "
         if m <= sweep_rows:
-            return Way("sweep", "row"), f"{why}whole rows side by side"
+            return Way("sweep", "row"), f"{why}whole rows side by side, for {rows_together(row, m)} of A at once"
         return Way("stream", "direct" if m <= small.mr else "packed"), f"{why}row after row of micro-tiles"
     if m * n * k <= terms:
         return Way("direct", "direct"), f"path: m n k = {m * n * k:,} <= {terms:,}, too little work to repay packing"

@@ -33,7 +33,7 @@ from blisgemm.testing.reference import op as op
 from blisgemm.testing.values import draw_reals as draw_reals
 from blisgemm.ukernel import catalog
 from blisgemm.ukernel.operand import steps_of_columns
-from blisgemm.ukernel.spec import KernelSpec, steps_of_sweep
+from blisgemm.ukernel.spec import SWEEP_STEPS, KernelSpec
 from blisgemm.ways import wants_swap
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -140,7 +140,7 @@ def tiny_kc(spec: KernelSpec, way: str) -> int:
     return {
         "direct": 3,
         "columns": 2 * steps_of_columns(spec) + 1,  # parts that are transposed, then a step
-        "sweep": steps_of_sweep(spec) + 3,  # rows side by side, then row by row
+        "sweep": SWEEP_STEPS + 3,  # as many rows of B as pass at once, then fewer
         "stream": 5,  # in parts of two
         "packed": max(3, spec.unroll + 1),
         "half": max(3, spec.unroll + 1),
@@ -168,10 +168,10 @@ def tiny_plan(
 ) -> Any:
     """Return a plan for op(a) times op(b) whose blocks are so small that a few dozen elements turn every loop.
 
-    mc and nc are two micro-tiles, or five, of which four are packed side by side (the sweep's nc two vectors), kc is
-    ``tiny_kc``; micro-tiles of the direct path go down the columns of C or along its rows. No small product is worth
-    two threads, so they are put into the plan: ways 2 x 1 or 1 x 2, and 2 x 2, or tiles that each takes as it gets
-    free.
+    mc and nc are two micro-tiles, or five, of which four are packed side by side (the sweep's nc two or five
+    vectors), kc is ``tiny_kc``; micro-tiles of the direct path go down the columns of C or along its rows. No small
+    product is worth two threads, so they are put into the plan: ways 2 x 1 or 1 x 2, and 2 x 2, or tiles that each
+    takes as it gets free.
 
     Args:
         a, b: op(a) and op(b) as they lie, ``suited``; out: where the result goes, C order if ``None``.
@@ -200,8 +200,8 @@ def tiny_plan(
         ways = {1: (1, 1), 2: (2, 1) if (m + n) % 2 else (1, 2), 3: (1, 3), 4: (2, 2)}[threads]
         plan = replace(plan, rows_first=(m + k) % 2 == 0, ic_ways=ways[0], jr_ways=ways[1])
     else:
-        nc = 2 * (spec.lanes if way == "sweep" else spec.nr)
-        step = steps_of_sweep(spec) if way == "sweep" else 2
+        nc = tiles * spec.lanes if way == "sweep" else 2 * spec.nr
+        step = SWEEP_STEPS if way == "sweep" else 2
         plan = replace(plan, jr_ways=threads, step=step, blocking=replace(plan.blocking, nc=nc))
     assert plan.threads == threads
     return plan

@@ -13,11 +13,12 @@ import pytest
 
 from blisgemm.errors import BlisgemmValueError
 from blisgemm.machine import host_arch
-from blisgemm.machine.isas import AVX2, AVX512, NEON
+from blisgemm.machine.facts import Isa
+from blisgemm.machine.isas import AVX2, AVX512, NEON, SSE2
 from blisgemm.ukernel import catalog
-from blisgemm.ukernel.assembly import ARCHES, KLoop, assemble, cpus_of, k_loop, target_of
+from blisgemm.ukernel.assembly import ARCHES, KLoop, assemble, assemble_sweep, cpus_of, k_loop, target_of
 from blisgemm.ukernel.emit import Access
-from blisgemm.ukernel.spec import KernelSpec
+from blisgemm.ukernel.spec import KernelSpec, vectors_of_sweep
 
 PACKED, HALF, DIRECT = Access.PACKED, Access.HALF, Access.ROWS
 # Kernels of the set generic are compiled for the host; here for processors whose vectors have 128 bits.
@@ -68,6 +69,21 @@ def test_avx2_loop_loads_b_and_broadcasts_a_once_per_step() -> None:
     assert (loop.steps, loop.fmas, loop.loads, loop.broadcasts) == (4, 48, 4 * 2, 4 * 6)
     assert loop.lines[0].startswith(".L")
     assert "j" in loop.lines[-1].split()[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("isa", [AVX512, AVX2, SSE2, NEON], ids=lambda isa: isa.name)
+def test_sweep_of_any_number_of_rows_keeps_off_the_stack_and_loads_b_once_for_all(isa: Isa, dtype: str) -> None:
+    spec = catalog.preferred(dtype, isa, "row")
+    assert spec.sweep_rows >= 2
+    for rows in range(1, spec.sweep_rows + 1):
+        tile = replace(spec, mr=rows, nr=vectors_of_sweep(spec, rows) * spec.lanes)
+        loop = k_loop(assemble_sweep(spec, rows), tile)
+        assert loop.stack_accesses == 0, "\n".join(loop.lines)
+        assert loop.fmas == loop.steps * tile.fmas_per_k > 0
+        assert (loop.calls, loop.registers <= isa.registers) == (0, True)
+        if rows > 1 and isa in (AVX512, AVX2):  # elsewhere an element of A is loaded as a vector's first lane
+            assert loop.loads == loop.steps * tile.row_vectors * tile.planes
 
 
 def test_spills_are_seen() -> None:

@@ -402,7 +402,7 @@ CLOSE = {
     "sweep": (0, 0.1, 0.05, 0.01),
     "stream": (0, 0.5, 0.2, 0.01),
 }
-SHAPES = {"sweep": [(1, 1000, 900), (2, 1000, 900)], "stream": [(8, 1000, 900), (20, 1000, 900)]}
+SHAPES = {"sweep": [(1, 1000, 900), (2, 1000, 900), (7, 1000, 900)], "stream": [(8, 1000, 900), (20, 1000, 900)]}
 BLOCKS = [(96, 96, 96), (300, 310, 290), (100, 500, 200), (500, 100, 300)]
 
 
@@ -421,7 +421,7 @@ def test_every_path_moves_what_the_rule_says(machine: str, path: str, dtype: str
 
 @pytest.mark.parametrize("path", CLOSE)
 def test_each_operand_is_predicted_for_itself(path: str) -> None:
-    m = {"sweep": 2, "stream": 13}.get(path, 70)
+    m = {"sweep": 7, "stream": 13}.get(path, 70)
     steps = trace_plan(plan_on("haswell", m, 150, 90, path=path, threads=1))
     counts = simulate_trace(steps, "haswell")
     seen = counts.hits[0] + counts.misses[0]

@@ -138,7 +138,7 @@ def test_every_edge_of_a_tile_is_exact_and_written_alone(case: Case) -> None:
     spec, way, _ = case
     rng = seed(f"edges {case_id(case)}")
     kc = tiny_kc(spec, way)
-    rows, columns = (3 if way == "sweep" else spec.mr + 1), spec.nr + 1
+    rows, columns = (spec.sweep_rows if way == "sweep" else spec.mr) + 1, spec.nr + 1
     for k, (alpha, beta) in product((1, kc, 2 * kc - 1), ((1, 0), (2, -1))):
         a, b = suited(way, draw(rng, (rows, k), spec.acc_dtype), draw(rng, (k, columns), spec.acc_dtype))
         sea = draw(rng, (rows + 2, columns + 2 * spec.lanes), spec.acc_dtype)

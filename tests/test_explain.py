@@ -97,13 +97,13 @@ def test_the_order_of_the_direct_path_decides_which_operand_passes() -> None:
 
 
 def test_sweep_and_stream_read_b_from_memory_once() -> None:
-    for m, path in ((2, "sweep"), (10, "stream")):
-        plan = plan_on("zen3", m, 4000, 4000, threads=1)
+    for m, path, machine in ((2, "sweep", "zen3"), (7, "sweep", "zen3"), (10, "stream", "skylake-x")):
+        plan = plan_on(machine, m, 4000, 4000, threads=1)
         assert plan.path == path
         traffic = traffic_of(plan)
         assert by_level(traffic)["memory"]["B"] == 4000 * 4000 * 4
         assert plan.kernel is not None
-        rows = m if path == "sweep" else -(-m // plan.kernel.mr)
+        rows = -(-m // (plan.kernel.sweep_rows if path == "sweep" else plan.kernel.mr))
         assert by_level(traffic)["L1"]["B"] == rows * 4000 * 4000 * 4
 
 

@@ -127,7 +127,7 @@ def child(dtype: str) -> None:
 def every_edge_guarded(rng: np.random.Generator, case: Case) -> None:
     """Run every edge of a tile against the pages behind its operands: a kernel has a variant for each."""
     spec, way, _ = case
-    for m in range(1, (2 if way == "sweep" else spec.mr) + 1):
+    for m in range(1, (spec.sweep_rows if way == "sweep" else spec.mr) + 1):
         for n in range(1, spec.nr + 1):
             k = int(rng.choice((1, 2, 4, 5, 8, 9)))
             layouts = ["C", "F" if way == "columns" else "C", "C"]

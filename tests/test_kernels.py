@@ -17,6 +17,7 @@ from support import (
     DTYPES,
     case_id,
     draw,
+    exact_gemm,
     expect_equal,
     kernel_paths,
     kernels_here,
@@ -32,7 +33,7 @@ from blisgemm.errors import BlisgemmValueError
 from blisgemm.machine import ISAS, KNOWN, host_isas, isas_of
 from blisgemm.ukernel import catalog, reference
 from blisgemm.ukernel.bind import KernelType, microkernel, microkernel_part, pack_micro_panels, sweep
-from blisgemm.ukernel.spec import KernelSpec
+from blisgemm.ukernel.spec import SWEEP_STEPS, KernelSpec, vectors_of_sweep
 
 
 @pytest.mark.parametrize("case", [case for case in kernel_paths() if case[2] == 1], ids=case_id)
@@ -60,10 +61,9 @@ WORDS = (
     "microkernel, rows",
     "microkernel, columns",
     "microkernel_part",
-    "sweep",
     "microkernel, half",
 )
-PACKED, ROWS, COLUMNS, PARTS, SWEEP, HALF = range(6)
+PACKED, ROWS, COLUMNS, PARTS, HALF = range(5)
 
 
 @njit
@@ -93,19 +93,10 @@ def parts_word(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj
         microkernel_part(kernel, m, n, p_cur, alpha, a[:, p:], b[p:], beta, c, conj, sums, p + 5 >= k)
 
 
-@njit
-def sweep_word(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj, sums):  # type: ignore[no-untyped-def]
-    for p in range(0, k, 8):
-        p_cur = min(8, k - p)
-        for i in range(m):
-            row = sums[i * kernel.nr * kernel.chains :]
-            sweep(kernel, n, p_cur, alpha, a[i:, p:], b[p:], beta, c[i:], conj, row, p + 8 >= k)
-
-
 # The words of each way; a kernel is tried with the words of its own ways only, since each takes a second to compile.
 WORDS_OF = {
     "packed": (packed_word, PACKED), "direct": (rows_word, ROWS), "columns": (columns_word, COLUMNS),
-    "stream": (parts_word, PARTS), "sweep": (sweep_word, SWEEP), "half": (half_word, HALF),
+    "stream": (parts_word, PARTS), "half": (half_word, HALF),
 }  # fmt: skip
 
 
@@ -152,7 +143,7 @@ def kernels_with_words() -> list[KernelSpec]:
 @pytest.mark.parametrize("spec", kernels_with_words(), ids=lambda spec: spec.name)
 def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
     rng = np.random.default_rng(18)
-    run = {WORDS_OF[way][1]: compile_word(WORDS_OF[way][0], spec) for way in paths_of(spec)}
+    run = {WORDS_OF[way][1]: compile_word(WORDS_OF[way][0], spec) for way in paths_of(spec) if way in WORDS_OF}
     real = np.dtype(f"float{spec.real_bits}")
     scalar = np.dtype(spec.acc_dtype).type
     layouts = ("C", "F", "sliced", "columns", "columns_F", "reversed")
@@ -173,7 +164,7 @@ def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
             reference.pack_micro_panels(spec, width, x, panels[-1][None])
 
         for word in sorted(run):
-            if word in (ROWS, PARTS, SWEEP) and b.strides[1] != b.itemsize:
+            if word in (ROWS, PARTS) and b.strides[1] != b.itemsize:
                 continue  # rows of B are read as they lie, and need unit column stride
             if word == COLUMNS and b.strides[0] != b.itemsize:
                 continue
@@ -186,8 +177,7 @@ def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
             old = draw(rng, (m, n), spec.acc_dtype)
             c, want = (lay_out(old, ("C", "F", "sliced", "columns")[turn % 4]) for _ in range(2))
             around = surroundings(c)
-            rows = m if word == SWEEP else 1  # whole vectors of sums for each row that sweeps
-            sums = aligned(rows * max(spec.sums, spec.nr * spec.chains), real)
+            sums = aligned(spec.sums, real)
             sums[:] = 0
             run[word](spec, word, m, n, k, alpha, a, b, *panels, beta, c, conj, sums)
             source_a = panels[0] if word == PACKED else a
@@ -195,6 +185,50 @@ def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
             reference.microkernel(spec, m, n, k, alpha, source_a, source_b, beta, want, conj)
             expect_equal(c, want, case=f"{told} {WORDS[word]}: alpha {alpha} beta {beta} conj {conj}")
             assert surroundings(c) == around, f"{told} {WORDS[word]}: a gap of c was written"
+
+
+@njit
+def sweep_word(kernel, m, n, k, step, alpha, a, b, beta, c, conj, sums):  # type: ignore[no-untyped-def]
+    for p in range(0, k, step):
+        sweep(kernel, m, n, min(step, k - p), alpha, a[:, p:], b[p:], beta, c, conj, sums, p + step >= k)
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for spec in kernels_with_words() if "sweep" in paths_of(spec)], ids=lambda spec: spec.name
+)
+def test_sweep_of_any_number_of_rows_equals_its_numpy_meaning(spec: KernelSpec) -> None:
+    rng = np.random.default_rng(21)
+    real = np.dtype(f"float{spec.real_bits}")
+    scalar, i = numpy_support.from_dtype(np.dtype(spec.acc_dtype)), types.intp
+    matrix, reals = types.Array(scalar, 2, "A"), types.Array(numpy_support.from_dtype(real), 2, "C")
+    run = sweep_word.compile((KernelType(spec), i, i, i, i, scalar, matrix, matrix, scalar, matrix, i, reals))
+    factor = np.dtype(spec.acc_dtype).type
+    for turn, m in enumerate(list(range(1, spec.sweep_rows + 1)) * 12):
+        width = vectors_of_sweep(spec, m) * spec.lanes  # of a tile
+        n = int(rng.choice((1, spec.lanes, width, 2 * width, 2 * width + spec.lanes, rng.integers(1, 3 * width))))
+        k, step = int(rng.integers(1, 20)), int(rng.choice((SWEEP_STEPS, 1, 5)))
+        a = lay_out(draw(rng, (m, k), spec.acc_dtype), ("C", "F", "sliced", "columns_F", "reversed")[turn % 5])
+        b = lay_out(draw(rng, (k, n), spec.acc_dtype), ("C", "columns", "reversed_rows")[turn % 3])
+        alpha, beta = factor((1, 2, -1)[turn % 3]), factor((0, 1, 3)[turn // 3 % 3])
+        conj = int(rng.integers(0, 4)) if spec.complex else 0
+        if spec.complex and turn % 5 == 0:
+            alpha, beta = factor(1 - 2j), factor(2j) if beta else beta
+        old = draw(rng, (m, n), spec.acc_dtype)
+        c, want = (lay_out(old, ("C", "F", "sliced", "columns")[turn % 4]) for _ in range(2))
+        around = surroundings(c)
+        length = -(-n // spec.lanes) * spec.lanes * spec.chains
+        sums = aligned(m * length, real)
+        sums[: m * length] = 0
+        rows, behind = sums[: m * length].reshape(m, length), sums[m * length :].tobytes()
+        told = f"{spec.name} {m}x{n}x{k} in steps of {step}: alpha {alpha} beta {beta} conj {conj}"
+        run(spec, m, n, k, step, alpha, a, b, beta, c, conj, rows)
+        reference.microkernel(replace(spec, mr=m, nr=spec.lanes), m, n, k, alpha, a, b, beta, want, conj)
+        expect_equal(c, want, case=told)
+        assert surroundings(c) == around, f"{told}: a gap of c was written"
+        assert sums[m * length :].tobytes() == behind, f"{told}: something was written behind the sums"
+    again = np.zeros_like(want)
+    sweep(spec, m, n, k, factor(1), a, b, factor(0), again, 0, np.zeros((m, n * spec.planes), real), True)
+    expect_equal(again, exact_gemm(a, b, None, 1, 0), case=f"{spec.name}: the word as plain Python")
 
 
 @njit

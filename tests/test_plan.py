@@ -15,7 +15,7 @@ from blisgemm.machine.known import KNOWN
 from blisgemm.outcome import CROWDED_BYTES
 from blisgemm.plan import Plan, plan_for
 from blisgemm.ukernel import catalog
-from blisgemm.ukernel.spec import steps_of_sweep
+from blisgemm.ukernel.spec import SWEEP_STEPS
 from blisgemm.ways import choose_kernel, direct_terms, few_of, turned_columns
 
 PACKED = blisgemm.make_plan(70, 70, 70, path="packed", threads=1)
@@ -111,7 +111,7 @@ def test_rows_of_b_that_crowd_l1_lower_the_limit_of_the_direct_path(dtype: str) 
 def test_a_few_rows_or_columns_are_not_packed() -> None:
     kernels = {role: choose_kernel("float32", role)[0] for role in ("direct", "row", "column")}
     row = blisgemm.make_plan(1, 3000, 3000)
-    assert (row.path, row.kernel, row.step) == ("sweep", kernels["row"], steps_of_sweep(kernels["row"]))
+    assert (row.path, row.kernel, row.step) == ("sweep", kernels["row"], SWEEP_STEPS)
     sweep_rows, _, step, _ = few_of(row.machine, "float32")
     if kernels["direct"].mr > sweep_rows:
         rows = blisgemm.make_plan(kernels["direct"].mr, 3000, 3000)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..plan import Plan
-from ..ukernel.spec import KernelSpec
+from ..ukernel.spec import KernelSpec, rows_together
 from .nest import Loop, Nest, Place
 from .streams import A_PACK, B_PACK, SUMS, A, B, C
 from .trace import Trace
@@ -28,7 +28,8 @@ __all__ = ["Blocks", "blocks_of_plan", "blocks_of_trace", "elements", "nest_of",
 class Blocks:
     """What the order of accesses depends on; names as in ``Plan``. m, n, k: of the product that the loops compute.
 
-    ``ways``: threads over rows and over columns of C. ``packed_here``: as in ``Nest``.
+    mr: on the sweep path, rows that meet B at once. ``ways``: threads over rows and over columns of C.
+    ``packed_here``: as in ``Nest``.
     """
 
     path: str
@@ -66,8 +67,9 @@ def blocks_of_plan(plan: Plan, kernel: KernelSpec) -> Blocks:
     if plan.path == "packed" and plan.ic_ways > 1:  # who takes which tile is not fixed: even parts
         down = min(plan.ic_ways, -(-min(blk.mc, m) // blk.mt))
         ways = (down, -(-plan.ic_ways // down))
+    rows = rows_together(kernel, m) if plan.path == "sweep" else kernel.mr
     return Blocks(
-        plan.path, m, n, plan.k, kernel.itemsize, kernel.planes, kernel.mr, kernel.nr, blk.mc, blk.nc,
+        plan.path, m, n, plan.k, kernel.itemsize, kernel.planes, rows, kernel.nr, blk.mc, blk.nc,
         min(blk.kc, max(1, plan.k)), blk.nb if plan.ic_ways > 1 else blk.nc, plan.half, plan.swapped,
         plan.access, plan.rows_first and plan.access != "copied", plan.step, ways,
     )  # fmt: skip
@@ -131,7 +133,7 @@ def nest_of(x: Blocks, line_bytes: int, at_once: tuple[int, int] = (1, 1)) -> Ne
             loops, body = (Loop("i", max(1, x.m), ((B, B_PACK),)), *loops), (A, B_PACK, C)
     else:
         places[SUMS] = Place("i", "j", _share(x.m, 1, _sum_rows(x)), x.nc, _sum_rows(x), _sum_columns(x), x.wide)
-        tiles = (Loop("j", x.nr), Loop("i", x.mr)) if x.path == "stream" else (Loop("i", 1),)
+        tiles = (Loop("j", x.nr), Loop("i", x.mr)) if x.path == "stream" else (Loop("i", x.mr),)
         loops = (Loop("j", x.nc), Loop("p", x.kc, ends=(C,)), Loop("p", x.step), *tiles)
         body, written = (A, B, SUMS), (SUMS,)
     spans = {"i": x.m, "j": x.n, "p": x.k}
@@ -170,4 +172,4 @@ def elements(x: Blocks) -> dict[int, int]:
     if x.path == "stream":
         sums = rows * x.mr * columns * x.nr * x.wide
         return {A: columns * m * k, B: rows * k * n, C: result, SUMS: 2 * steps * sums}
-    return {A: -(-n // x.nc) * m * k, B: m * k * n, C: result, SUMS: 2 * steps * m * n * x.wide}
+    return {A: -(-n // x.nc) * m * k, B: rows * k * n, C: result, SUMS: 2 * steps * m * n * x.wide}

@@ -182,10 +182,10 @@ def _of_microkernels(steps: Trace, numbers: Any) -> tuple[Table, Table]:
                 (event["jr"] // steps.nr * tiles + i0 // steps.mr) * (steps.mr * steps.nr),
                 steps.mr * steps.nr,
             )
-            sums = ref(SUMS, base * wide, 0, 0, 0, count * wide, 1, UPDATE)
+            parts.insert(1, (one, ref(SUMS, base * wide, 0, 0, 0, count * wide, 1, UPDATE)))
         else:
-            sums = ref(SUMS, i0 * steps.nc * wide, 0, 0, 0, n_cur * wide, 1, UPDATE)
-        parts.insert(1, (one, sums))
+            row = steps.nc * wide
+            parts.insert(1, (m_cur, ref(SUMS, i0 * row, 0, 0, row, n_cur * wide, 1, UPDATE)))
     refs, nests, first = [], [], 0
     at = np.arange(len(i0), dtype=np.int64)
     width = sum(len(part) - 1 for part in parts)

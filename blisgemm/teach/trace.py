@@ -25,7 +25,7 @@ from ..blocking import Blocking, choose_blocking
 from ..errors import BlisgemmTypeError, BlisgemmValueError
 from ..machine.facts import Isa, Machine
 from ..plan import Plan
-from ..ukernel.spec import SHORT_NAMES, KernelSpec
+from ..ukernel.spec import SHORT_NAMES, KernelSpec, rows_together
 from .elsewhere import machine_named, plan_on
 from .region import Region
 from .relink import relinked
@@ -58,7 +58,8 @@ class Trace:
     Attributes:
         m, n, k: extents of the product that the loops compute: where ``swapped``, that of the transposes.
         dtype: element type. path: as a plan's. access: how the kernel reads B, ``packed`` where it is packed.
-        mr, nr, mc, nc, kc: micro-tile and cache blocks, in elements; mt, nb: a team's (``blocking``), else mc, nc.
+        mr, nr, mc, nc, kc: micro-tile and cache blocks, in elements; mt, nb: a team's (``blocking``), else mc, nc. On
+            the sweep path mr is how many rows meet B at once.
         half: whether A is read as it lies while B is packed.
         swapped: whether C' = B' A' is computed.
         kernel: the name of the microkernel. machine: whose blocks they are.
@@ -215,10 +216,10 @@ class _Recorder:
         self._note((-1, pc, jc, c.row, c.column - jc), m_cur, n_cur, p_cur, a.column, c)
 
     def sweep(
-        self, kernel: Any, n_cur: int, p_cur: int, alpha: Any, a: Region, b: Region, beta: Any, c: Region, conj: int,
-        sums: Any, last: bool,
+        self, kernel: Any, m_cur: int, n_cur: int, p_cur: int, alpha: Any, a: Region, b: Region, beta: Any, c: Region,
+        conj: int, sums: Any, last: bool,
     ) -> None:  # fmt: skip
-        self.microkernel_part(kernel, 1, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last)
+        self.microkernel_part(kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last)
 
     def words(self) -> dict[str, Any]:
         """Return the names of ``loops`` and what they shall mean."""
@@ -306,10 +307,12 @@ def trace_plan(plan: Plan) -> Trace:
     if kernel is not None and blocking is not None:
         _follow(relinked(loops, **recorder.words()), recorder, plan, kernel, blocking, m, n, k)
     events = recorder.rows.array()
-    packed = plan.path == "packed"
+    packed, tile_rows = plan.path == "packed", kernel.mr if kernel else 1
+    if kernel and plan.path == "sweep":
+        tile_rows = rows_together(kernel, m)
     blocks = blocking or Blocking(m, n, max(1, k), (), ())
     return Trace(
-        m, n, k, plan.dtype, plan.path, "packed" if packed else plan.access, kernel.mr if kernel else 1,
+        m, n, k, plan.dtype, plan.path, "packed" if packed else plan.access, tile_rows,
         kernel.nr if kernel else 1, blocks.mc, blocks.nc, min(blocks.kc, max(1, k)), blocks.mt, blocks.nb, plan.half,
         plan.swapped, kernel.name if kernel else "", plan.machine.name, events,
         plan.rows_first and plan.access != "copied", plan.step,

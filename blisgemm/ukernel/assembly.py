@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -23,8 +24,11 @@ from ..machine import host_arch
 from .dialects import ARCHES, CALL, PREFETCH, Dialect, innermost_loops
 from .emit import Access, emit_microkernel
 from .spec import KernelSpec
+from .sweep import emit_sums
 
-__all__ = ["ARCHES", "KLoop", "arch_of_text", "assemble", "cpus_of", "k_loop", "target_of", "triple_of"]
+__all__ = [
+    "ARCHES", "KLoop", "arch_of_text", "assemble", "assemble_sweep", "cpus_of", "k_loop", "target_of", "triple_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,19 @@ def assemble(spec: KernelSpec, access: Access, cpu: str | None = None, triple: s
         >>> "fmla" in assemble(spec, Access.PACKED)  # on any host
         True
     """
+    return _assembled(spec, access.value, lambda module, one: emit_microkernel(module, one, access), cpu, triple)
+
+
+def assemble_sweep(spec: KernelSpec, rows: int, cpu: str | None = None, triple: str | None = None) -> str:
+    """Return the assembly of what adds to the sums of ``rows`` rows in ``sweep``; others as ``assemble`` has them."""
+    return _assembled(spec, f"sweep of {rows}", lambda module, one: emit_sums(module, one, rows), cpu, triple)
+
+
+def _assembled(
+    spec: KernelSpec, name: str, emit: Callable[[ir.Module, KernelSpec], ir.Function], cpu: str | None,
+    triple: str | None,
+) -> str:  # fmt: skip
+    """Return the assembly of the function that ``emit`` puts into a module."""
     import llvmlite.binding as llvm  # type: ignore[import-untyped, unused-ignore]
 
     arch, cpu = target_of(spec, cpu, triple)
@@ -85,12 +102,12 @@ def assemble(spec: KernelSpec, access: Access, cpu: str | None = None, triple: s
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=3, codemodel="default")
     module = ir.Module(name=spec.name)
     module.triple, module.data_layout = triple, str(machine.target_data)
-    function = emit_microkernel(module, replace(spec, isa=replace(spec.isa, llvm_cpu=cpu)), access)
+    function = emit(module, replace(spec, isa=replace(spec.isa, llvm_cpu=cpu)))
     function.linkage = ""  # an internal function that nobody calls would be dropped
     parsed = llvm.parse_assembly(str(module))
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
     builder.getModulePassManager().run(parsed, builder)
-    head = f"# {spec.name} {access.value} for {arch} {cpu}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+    head = f"# {spec.name} {name} for {arch} {cpu}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
     return f"{head}\n{machine.emit_assembly(parsed)}"
 
 

@@ -42,7 +42,7 @@ __all__ = [
     "pack_micro_panels", "sweep",
 ]  # fmt: skip
 
-_INTEGER_FACTS = ("mr", "nr", "planes", "itemsize", "lanes", "chains", "sums")
+_INTEGER_FACTS = ("mr", "nr", "planes", "itemsize", "lanes", "chains", "sums", "sweep_rows")
 
 
 class KernelType(types.Type):
@@ -156,18 +156,20 @@ def microkernel_items(  # type: ignore[no-untyped-def]
         )
 
 
-def sweep(kernel, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last):  # type: ignore[no-untyped-def]
-    """Do p_cur steps of a kc block of one row of C: sums += a b; with ``last``, ``c := alpha * sums + beta * c``.
+def sweep(kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last):  # type: ignore[no-untyped-def]
+    """Do p_cur steps of a kc block of a few rows of C: sums += a b; with ``last``, ``c := alpha * sums + beta * c``.
 
     Args:
-        n_cur, p_cur: columns and steps, at least 1; ``spec.steps_of_sweep`` steps at once are fast.
-        a, b, c: 2-D views whose first elements are those of the row of A, of B and of the row of C; b has unit column
-            stride.
-        sums: n_cur columns (rounded up to whole vectors) times chains reals, 16-byte aligned; zeros before the
-            first part. What they hold is the kernel's own order.
+        m_cur, n_cur, p_cur: rows, columns and steps, at least 1; m_cur at most ``kernel.sweep_rows``, SWEEP_STEPS
+            (``spec``) steps at once are fast.
+        a, b, c: 2-D views whose first elements are those of the first row of A, of B and of the first row of C; b has
+            unit column stride.
+        sums: for each row n_cur columns (rounded up to whole vectors) times chains reals, 16-byte aligned; zeros
+            before the first part. What they hold is the kernel's own order.
         Others: as ``microkernel_part``.
     """
-    reference.microkernel_part(kernel, 1, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last)
+    for i in range(m_cur):
+        reference.microkernel_part(kernel, 1, n_cur, p_cur, alpha, a[i:], b, beta, c[i:], conj, sums[i], last)
 
 
 def pack_micro_panels(kernel, width, x, out):  # type: ignore[no-untyped-def]
@@ -320,7 +322,9 @@ def _lower_microkernel_items(context: Any, builder: Any, sig: Any, args: Any) ->
 
 @type_callable(sweep)
 def _type_sweep(context: Any) -> Any:
-    def typer(kernel, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last):  # type: ignore[no-untyped-def]
+    def typer(  # type: ignore[no-untyped-def]
+        kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last
+    ):
         return types.void if isinstance(kernel, KernelType) else None
 
     return typer
@@ -328,20 +332,20 @@ def _type_sweep(context: Any) -> Any:
 
 @lower_builtin(sweep, types.VarArg(types.Any))
 def _lower_sweep(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    kernel_t, _, _, alpha_t, a_t, b_t, beta_t, c_t, _, sums_t, _ = sig.args
-    _, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last = args
+    kernel_t, _, _, _, alpha_t, a_t, b_t, beta_t, c_t, _, sums_t, _ = sig.args
+    _, *extents, alpha, a, b, beta, c, conj, sums, last = args
     spec = kernel_t.spec
     function = emit_sweep(builder.module, spec)
     a_data, a_strides = _array(context, builder, a_t, a)
     b_data, b_strides = _array(context, builder, b_t, b)
     c_data, c_strides = _array(context, builder, c_t, c)
-    sums_data, _ = _array(context, builder, sums_t, sums)
+    sums_data, sums_strides = _array(context, builder, sums_t, sums)
     factors = _factors(context, builder, spec, (alpha_t, alpha), (beta_t, beta))
     builder.call(
         function,
         [
-            _as_i64(builder, n_cur), _as_i64(builder, p_cur), a_data, a_strides[1], b_data, b_strides[0],
-            c_data, c_strides[1], factors, _as_i64(builder, conj), sums_data, _as_i64(builder, last),
+            *(_as_i64(builder, extent) for extent in extents), a_data, b_data, b_strides[0], sums_data,
+            *a_strides, sums_strides[0], c_data, *c_strides, factors, _as_i64(builder, conj), _as_i64(builder, last),
         ],
     )  # fmt: skip
     return context.get_dummy_value()

@@ -12,10 +12,21 @@ from typing import Any
 from ..errors import BlisgemmValueError
 from ..machine.facts import Isa
 
-__all__ = ["SHORT_NAMES", "KernelSpec", "steps_of_sweep"]
+__all__ = ["SHORT_NAMES", "SWEEP_STEPS", "KernelSpec", "rows_together", "vectors_of_sweep"]
 
 SHORT_NAMES = {"float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128"}
 _REAL_BITS = {"float32": 32, "float64": 64, "complex64": 32, "complex128": 64}
+
+# Rows of B that pass at once in ``sweep``, side by side. Source: Zen 3 VM, AVX2, busy, 2026-11-30, speed of 4 and of 16
+# by that of 8, 1, 2, 4, 6 rows, B of 1000 and 2000 square: f32 1.00 0.98 0.89 0.84, 0.91 0.83 0.80 0.87 and 0.90 0.99
+# 1.05 1.08, 0.93 0.90 0.86 0.92; f64 0.98 0.92 0.88 0.90, 0.91 0.83 0.85 0.93 and 0.92 1.00 1.01 1.04, 0.90 0.70 0.66
+# 0.73; c64, c128 0.80 to 0.94 and 0.62 to 1.01.
+SWEEP_STEPS = 8
+
+# Rows of A that meet B at once in ``sweep``, at most, of reals; half as many of complex numbers. Source: there, speed
+# of 4 and of 3 by that of 6, f32 and f64: 4 rows 1.00 and 0.80; 5 rows 0.90 and 0.91; 6 rows 0.93 to 1.00 and 0.94 to
+# 0.99; 8 and 12 rows 0.98 to 1.12 and 0.92 to 1.01. More than 6 were not tried.
+SWEEP_ROWS = 6
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,11 @@ class KernelSpec:
     def complex(self) -> bool:
         """Whether elements are (re, im) pairs, kept planar in a micro-panel."""
         return self.acc_dtype.startswith("complex")
+
+    @property
+    def sweep_rows(self) -> int:
+        """Rows of A that meet B at once in ``sweep``, at most."""
+        return max(rows for rows in range(1, SWEEP_ROWS // self.planes + 1) if vectors_of_sweep(self, rows))
 
     @property
     def planes(self) -> int:
@@ -155,6 +171,17 @@ class KernelSpec:
         return self.mr * self.nr * (8 if self.complex else 2)
 
 
-def steps_of_sweep(spec: KernelSpec) -> int:
-    """Return how many values of p pass at once in ``sweep``: their elements of A take eight registers."""
-    return 8 // spec.planes
+def vectors_of_sweep(spec: KernelSpec, rows: int) -> int:
+    """Return how many vectors of columns a tile of ``sweep`` takes for so many rows; 0: there are too few registers.
+
+    As many as keep eight fmas going, which at a latency of four cycles is two a cycle (Agner Fog's tables).
+    """
+    without_fma = 0 if spec.isa.fma else 1
+    room = spec.isa.registers - spec.planes - without_fma  # beside an element of A, and the product before it is added
+    chains = rows * spec.chains
+    return min(4, -(-8 // chains), room // (chains + spec.planes))
+
+
+def rows_together(spec: KernelSpec, m: int) -> int:
+    """Return how many of m rows meet B at once in ``loops.sweep_rows``: as even as can be."""
+    return -(-m // -(-m // spec.sweep_rows))

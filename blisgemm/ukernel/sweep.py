@@ -1,26 +1,32 @@
-"""A row of C by long rows of B: the kernel of matrix-vector products whose matrix lies by rows.
+"""A few rows of C by long rows of B: the kernel of products whose matrix passes by once, along its rows.
 
-Knows: how a few values of p meet whole rows of B at once. Does not know: tiles (``emit``), who calls it how often
-(``loops.sweep``). Called by ``bind`` only.
+Knows: how a few rows of A meet a few whole rows of B at once. Does not know: who calls it how often
+(``loops.sweep_rows``). Called by ``bind`` only.
 
 A micro-tile would read 64 or 128 bytes of a row of B, then as much of the next row, a page further on; memory wants
-to be read along its rows. Here ``steps_of_sweep`` rows pass side by side, their elements of A in registers, and the
-sums of the whole row of C wait in memory (in L1)::
+to be read along its rows. Here ``SWEEP_STEPS`` rows of B pass side by side while the sums of whole rows of C wait in
+memory (in L1 or L2). A tile of up to ``sweep_rows`` rows by a few vectors goes along them, so that each vector of B is
+loaded once for all these rows::
 
-    for each vector j:   s_j = fma(a_0, b_0j, s_j); s_j = fma(a_1, b_1j, s_j); ...      one chain, p ascending
+    for each tile:    load its s_ij;    for p ascending:  s_ij = fma(a_ip, b_pj, s_ij);    store its s_ij
 
 The chain of every element is that of any other kernel: from +0, p ascending, one fma per term.
 
-    sums:  s_0 s_1 s_2 ...    one vector each; complex: rr ii ri ir of s_0, then of s_1, ...
+    sums:  row after row;  s_0 s_1 s_2 ...    one vector each; complex: rr ii ri ir of s_0, then of s_1, ...
+
+One row of reals alone is bound by loads: its elements of A stay in registers for all columns. Each number of rows has
+a function of its own, since in one for all LLVM 22 kept addresses of the loops on the stack.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from llvmlite import ir
 
 from .microtile import MicroTile
-from .operand import load_row_of_b
-from .spec import KernelSpec, steps_of_sweep
+from .operand import StepOfB, load_column_of_a, load_row_of_b
+from .spec import SWEEP_STEPS, KernelSpec, vectors_of_sweep
 from .vec import (
     I1,
     I64,
@@ -36,106 +42,138 @@ from .vec import (
     store,
 )
 
-__all__ = ["emit_sweep"]
+__all__ = ["emit_sums", "emit_sweep"]
 
-_ARGUMENTS = ("n_cur", "p_cur", "a", "cs_a", "b", "rs_b", "c", "cs_c", "factors", "conj", "sums", "last")
+_OF_SUMS = ("n_cur", "p_cur", "a", "b", "rs_b", "sums", "rs_a", "cs_a", "rs_sums")
+_ARGUMENTS = ("m_cur", *_OF_SUMS, "c", "rs_c", "cs_c", "factors", "conj", "last")
 _POINTERS = {"a", "b", "c", "factors", "sums"}
 
-AT_ONCE = 2  # vectors of sums in one turn; our choice: the next turn's loads don't wait for this one's fmas
+AT_ONCE = 2  # vectors of one row in a turn; our choice: the next turn's loads don't wait for this one's fmas
 
 
 def emit_sweep(module: ir.Module, spec: KernelSpec) -> ir.Function:
     """Return ``sweep(...)`` of ``_ARGUMENTS`` for a kernel's vector set and dtype, emitted once a module."""
-    name = f"blisgemm_sweep_{spec.acc_dtype}_{spec.isa.name}"
-    existing = module.globals.get(name)
-    if existing is not None:
-        return existing
-    types = [PTR if arg in _POINTERS else I64 for arg in _ARGUMENTS]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), types), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    add_target(function, spec.isa.llvm_cpu)
-    for argument, text in zip(function.args, _ARGUMENTS, strict=True):
-        argument.name = text
-    args = dict(zip(_ARGUMENTS, function.args, strict=True))
-    args |= {"m_cur": I64(1), "rs_c": I64(0)}
-    _Sweep(spec, ir.IRBuilder(function.append_basic_block("entry")), args).emit()
+    function, args, is_new = _function(module, spec, "", _ARGUMENTS, ir.VoidType())
+    if is_new:
+        b = ir.IRBuilder(function.append_basic_block("entry"))
+        of_rows = [emit_sums(module, spec, rows) for rows in range(1, spec.sweep_rows + 1)]
+        _Sweep(spec, b, args).emit(of_rows)
     return function
 
 
-class _Sweep(MicroTile):
+def emit_sums(module: ir.Module, spec: KernelSpec, rows: int) -> ir.Function:
+    """Return the function that adds p_cur terms to the sums of ``rows`` rows, in whole tiles of columns.
+
+    It returns how many vectors of columns these are; fewer than a tile holds are left.
+    """
+    function, args, is_new = _function(module, spec, f"_rows_{rows}", _OF_SUMS, I64)
+    if is_new:
+        b = ir.IRBuilder(function.append_basic_block("entry"))
+        sums = _Sums(spec, b, args)
+        if rows == 1 and not spec.complex:
+            in_registers = b.icmp_signed("==", args["p_cur"], I64(SWEEP_STEPS))
+            with b.if_then(in_registers):
+                b.ret(sums.add_row())
+        b.ret(sums.add_tiles(rows))
+    return function
+
+
+def _function(
+    module: ir.Module, spec: KernelSpec, name: str, names: Sequence[str], result: ir.Type
+) -> tuple[ir.Function, dict[str, ir.Value], bool]:
+    """Return a function of the module, its arguments by name, and whether it is new."""
+    name = f"blisgemm_sweep_{spec.acc_dtype}_{spec.isa.name}{name}"
+    function = module.globals.get(name)
+    is_new = function is None
+    if is_new:
+        types = [PTR if arg in _POINTERS else I64 for arg in names]
+        function = ir.Function(module, ir.FunctionType(result, types), name)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        function.attributes.add("nounwind")
+        add_target(function, spec.isa.llvm_cpu)
+        for argument, text in zip(function.args, names, strict=True):
+            argument.name = text
+    return function, dict(zip(names, function.args, strict=True)), is_new
+
+
+class _Sums(MicroTile):
+    """The sums of one or more rows, by tiles of whole or masked vectors."""
+
     def __init__(self, spec: KernelSpec, b: ir.IRBuilder, args: dict[str, ir.Value]) -> None:
         super().__init__(spec, b, args, rows=1, vectors=1)
         self.vector_bytes = spec.isa.vector_bytes
 
-    def emit(self) -> None:
-        b, args, steps = self.b, self.args, steps_of_sweep(self.spec)
-        at_once, one_by_one, done = (b.append_basic_block(n) for n in ("at_once", "one_by_one", "swept"))
-        b.cbranch(b.icmp_signed("==", args["p_cur"], I64(steps)), at_once, one_by_one)
-        b.position_at_end(at_once)
-        self.add_rows(args["a"], args["b"], steps)
-        b.branch(done)
-        b.position_at_end(one_by_one)
+    def waiting(self, rows: int, start: ir.Value, count: int) -> list[ir.Value]:
+        """Emit where the sums of ``count`` vectors of each row from ``start`` on are: [row][vector][chain]."""
+        b, chains = self.b, self.spec.chains
+        here = at(b, self.args["sums"], b.mul(start, I64(chains * self.vector_bytes)))
+        firsts = [at(b, here, b.mul(self.args["rs_sums"], I64(i))) for i in range(rows)]
+        return [at(b, first, x * self.vector_bytes) for first in firsts for x in range(count * chains)]
 
-        def single(p: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-            self.add_rows(at(b, args["a"], b.mul(p, args["cs_a"])), at(b, args["b"], b.mul(p, args["rs_b"])), 1)
+    def columns(self, start: ir.Value) -> ir.Value:
+        """Emit the address of vector ``start`` of the first row of B."""
+        return at(self.b, self.args["b"], self.b.mul(start, I64(self.spec.lanes * self.spec.itemsize)))
+
+    def accumulate(self, sums: list[ir.Value], a_planes: list[ir.Value], of_b: StepOfB) -> list[ir.Value]:
+        """Emit one fma for each sum of a row, ordered [vector][chain]."""
+        chains = ((0, 0), (1, 1), (0, 1), (1, 0))[: self.spec.chains]  # rr, ii, ri, ir: planes of A and B
+        factors = [(a_planes[pa], of_b[pb][v]) for v in range(len(of_b[0])) for pa, pb in chains]
+        return [self.emit_fma(x, y, acc) for (x, y), acc in zip(factors, sums, strict=True)]
+
+    def add_tiles(self, rows: int) -> ir.Value:
+        """Emit ``sums += a b`` for whole tiles; return how many vectors of columns they cover."""
+        b, count = self.b, vectors_of_sweep(self.spec, rows)
+
+        def tile(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            self.add_tile(rows, b.mul(index, I64(count)), count, None)
             return []
 
-        count_loop(b, args["p_cur"], [], single, "p")
-        b.branch(done)
-        b.position_at_end(done)
-        update, keep = b.append_basic_block("update"), b.append_basic_block("keep")
-        b.cbranch(b.icmp_signed("!=", args["last"], I64(0)), update, keep)
-        b.position_at_end(keep)
-        b.ret_void()
-        b.position_at_end(update)
-        self.update_row()
+        tiles = b.sdiv(self.args["n_cur"], I64(count * self.spec.lanes))
+        count_loop(b, tiles, [], tile, "tile")
+        return b.mul(tiles, I64(count))
 
-    def add_rows(self, a: ir.Value, first_row: ir.Value, steps: int) -> None:
-        """Emit ``sums += a[p] * b[p]`` for ``steps`` values of p: whole vectors, then masked ones."""
+    def add_tile(self, rows: int, start: ir.Value, count: int, masks: list[ir.Value] | None) -> None:
+        """Emit the run loop over p for ``count`` vectors of each row from ``start`` on, their sums in registers."""
         b, spec, args = self.b, self.spec, self.args
-        of_a = []
-        for p in range(steps):  # generation loop
-            address = at(b, a, b.mul(args["cs_a"], I64(p)))
-            of_a.append(
-                [
-                    broadcast(b, load(b, at(b, address, plane * self.real_bytes), self.real), spec.lanes, f"a_{p}")
-                    for plane in range(spec.planes)
-                ]
-            )
-        rows = [at(b, first_row, b.mul(args["rs_b"], I64(p))) for p in range(steps)]
-        lanes, chains = spec.lanes, spec.chains
-        row_bytes, sum_bytes = lanes * spec.itemsize, chains * self.vector_bytes  # of one vector of sums
+        waiting = self.waiting(rows, start, count)
+        rows_of_a = [at(b, args["a"], b.mul(args["rs_a"], I64(i))) for i in range(rows)]
 
-        def vectors(start: ir.Value, count: int, masks: list[ir.Value] | None) -> None:
-            for v in range(count):  # generation loop
-                here = at(b, at(b, args["sums"], b.mul(start, I64(sum_bytes))), v * sum_bytes)
-                waiting = [at(b, here, chain * self.vector_bytes) for chain in range(chains)]
-                sums = [load(b, address, self.vector, align=16) for address in waiting]
-                offset = b.add(b.mul(start, I64(row_bytes)), I64(v * row_bytes))
-                for a_planes, row in zip(of_a, rows, strict=True):
-                    b_planes = load_row_of_b(b, spec, at(b, row, offset), 1, masks, packed=False)
-                    for chain, (pa, pb) in enumerate(((0, 0), (1, 1), (0, 1), (1, 0))[:chains]):
-                        sums[chain] = self.emit_fma(a_planes[pa], b_planes[pb][0], sums[chain])
-                for address, value in zip(waiting, sums, strict=True):
-                    store(b, value, address, align=16)
+        def step(p: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+            a_offset, row, *sums = carried
+            of_b = load_row_of_b(b, spec, row, count, masks, packed=False)
+            element_of_a = load_column_of_a(b, spec, rows_of_a, a_offset, packed=False)
+            per_row, following = count * spec.chains, []
+            for i in range(rows):  # generation loop
+                following += self.accumulate(sums[i * per_row : (i + 1) * per_row], element_of_a(i), of_b)
+            return [b.add(a_offset, args["cs_a"]), at(b, row, args["rs_b"]), *following]
 
-        def whole(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-            vectors(b.mul(index, I64(AT_ONCE)), AT_ONCE, None)
-            return []
+        sums = [load(b, address, self.vector, align=16) for address in waiting]
+        _, _, *sums = count_loop(b, args["p_cur"], [I64(0), self.columns(start), *sums], step, "p")
+        for value, address in zip(sums, waiting, strict=True):
+            store(b, value, address, align=16)
 
-        turns = b.sdiv(args["n_cur"], I64(AT_ONCE * lanes))
-        count_loop(b, turns, [], whole, "whole")
-        begun = b.mul(turns, I64(AT_ONCE))
-        total = b.sdiv(b.add(args["n_cur"], I64(lanes - 1)), I64(lanes))
+    def add_row(self) -> ir.Value:
+        """Emit the same for one row and SWEEP_STEPS values of p, their elements of A in registers."""
+        b, spec, args = self.b, self.spec, self.args
+        steps = [I64(p) for p in range(SWEEP_STEPS)]
+        of_a = [load_column_of_a(b, spec, [args["a"]], b.mul(args["cs_a"], p), packed=False)(0) for p in steps]
+        distances, width = [b.mul(args["rs_b"], p) for p in steps], self.vector_bytes
 
-        def edge(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-            start = b.add(begun, index)
-            vectors(start, 1, self.masks_from(b.mul(start, I64(lanes))))
-            return []
+        def turn(_: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+            waiting, column = carried
+            for v in range(AT_ONCE):  # generation loop
+                address, first = at(b, waiting, v * width), at(b, column, v * width)
+                sums = [load(b, address, self.vector, align=16)]
+                for a_planes, distance in zip(of_a, distances, strict=True):
+                    of_b = load_row_of_b(b, spec, at(b, first, distance), 1, None, packed=False)
+                    sums = self.accumulate(sums, a_planes, of_b)
+                store(b, sums[0], address, align=16)
+            return [at(b, waiting, AT_ONCE * width), at(b, column, AT_ONCE * width)]
 
-        count_loop(b, b.sub(total, begun), [], edge, "edge")
+        turns = b.sdiv(args["n_cur"], I64(AT_ONCE * spec.lanes))
+        count_loop(b, turns, [args["sums"], args["b"]], turn, "turn")
+        return b.mul(turns, I64(AT_ONCE))
 
     def masks_from(self, first: ir.Value) -> list[ir.Value]:
         """Emit the masks of the columns from ``first`` on, one per vector of memory."""
@@ -147,10 +185,60 @@ class _Sweep(MicroTile):
             for start in range(0, spec.lanes, per_vector)
         ]
 
-    def update_row(self) -> None:
-        """Emit the update of the row of C by the sums: by vectors where they fit, else element by element."""
+
+class _Sweep(_Sums):
+    """The whole word: the sums of all rows, and with the last terms of a kc block the update of C."""
+
+    def emit(self, of_rows: list[ir.Function]) -> None:
+        b, args, lanes = self.b, self.args, self.spec.lanes
+        never, added = b.append_basic_block("never"), b.append_basic_block("added")
+        choice, covered = b.switch(args["m_cur"], never), []
+        for rows, function in enumerate(of_rows, start=1):  # generation loop
+            block = b.append_basic_block(f"rows_{rows}")
+            choice.add_case(I64(rows), block)
+            b.position_at_end(block)
+            covered.append((b.call(function, [args[name] for name in _OF_SUMS]), block))
+            b.branch(added)
+        b.position_at_end(never)
+        b.unreachable()
+        b.position_at_end(added)
+        begun = b.phi(I64, name="begun")
+        for vectors, block in covered:
+            begun.add_incoming(vectors, block)
+        total = b.sdiv(b.add(args["n_cur"], I64(lanes - 1)), I64(lanes))
+        left = b.sub(total, begun)
+        self.each_row(lambda: self.add_edge(begun, left))
+        with b.if_then(b.icmp_signed("!=", args["last"], I64(0))):
+            self.each_row(lambda: self.update_row(total))
+        b.ret_void()
+
+    def each_row(self, emit: Callable[[], None]) -> None:
+        """Emit a run loop over the rows, in each turn of which ``args`` are of that row alone."""
+        b, args = self.b, self.args
+
+        def row(i: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            here = {name: at(b, args[name], b.mul(i, args[f"rs_{name}"])) for name in ("a", "c", "sums")}
+            self.args = args | here | {"m_cur": I64(1)}
+            emit()
+            self.args = args
+            return []
+
+        count_loop(b, args["m_cur"], [], row, "row")
+
+    def add_edge(self, begun: ir.Value, left: ir.Value) -> None:
+        """Emit ``sums += a b`` for ``left`` vectors of a row from ``begun`` on, of which the last may be a part."""
+        b = self.b
+
+        def vector(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            start = b.add(begun, index)
+            self.add_tile(1, start, 1, self.masks_from(b.mul(start, I64(self.spec.lanes))))
+            return []
+
+        count_loop(b, left, [], vector, "edge")
+
+    def update_row(self, total: ir.Value) -> None:
+        """Emit the update of a row of C by ``total`` vectors of sums: by vectors where they fit, else by elements."""
         b, spec, args = self.b, self.spec, self.args
-        total = b.sdiv(b.add(args["n_cur"], I64(spec.lanes - 1)), I64(spec.lanes))
         if spec.complex:  # re and im, in memory order, to where the row of sums begins: never past what was read
 
             def form(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
@@ -163,12 +251,15 @@ class _Sweep(MicroTile):
                 return []
 
             count_loop(b, total, [], form, "form")
-        by_vectors, by_elements = b.append_basic_block("by_vectors"), b.append_basic_block("by_elements")
-        b.cbranch(b.and_(self.vectors_fit(), I1(int(spec.isa.masks))), by_vectors, by_elements)
-        b.position_at_end(by_elements)
-        self.store_elements(args["sums"])
-        b.ret_void()
-        b.position_at_end(by_vectors)
+        with b.if_else(b.and_(self.vectors_fit(), I1(int(spec.isa.masks)))) as (by_vectors, by_elements):
+            with by_vectors:
+                self.blend_row(total)
+            with by_elements:
+                self.store_elements(args["sums"])
+
+    def blend_row(self, total: ir.Value) -> None:
+        """Emit the update of a row by vectors: unit column stride, real alpha and beta."""
+        b, spec, args = self.b, self.spec, self.args
         alpha, beta = (broadcast(b, self.factor(f"{name}_re"), spec.lanes, name) for name in ("alpha", "beta"))
         beta_zero = self.is_zero(self.factor("beta_re"))
 
@@ -189,4 +280,3 @@ class _Sweep(MicroTile):
             return []
 
         count_loop(b, total, [], blend, "blend")
-        b.ret_void()
