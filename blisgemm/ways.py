@@ -94,8 +94,8 @@ TILE_GAIN = 1.05
 # 0.90 0.77, 1.02 0.88 0.84; stream is slower than sweep with any number of rows. GFLOP/s of f32, 2000 square: stream in
 # steps of 8, 16, 32 with 6 rows 23 30 24; 32 columns direct 52, packed 53.
 # Emerald Rapids, AVX-512, speed of sweep by that of stream, geometric mean over eight B of 500 x 4000 to 3000 square,
-# and the least, 2, 3, 4, 6, 8, 12, 16 rows: f32 1.16 1.13 1.11 1.09 0.91 1.07 0.96, 1.08 1.06 0.99 0.95 0.81 0.99 0.88; f64
-# 1.31 1.25 1.20 1.16 0.91 1.12 0.98, 1.12 1.07 1.07 1.08 0.78 0.99 0.85; c64 (four B) 1.13 1.08 0.82 1.07 0.99 1.12
+# and the least, 2, 3, 4, 6, 8, 12, 16 rows: f32 1.16 1.13 1.11 1.09 0.91 1.07 0.96, 1.08 1.06 0.99 0.95 0.81 0.99 0.88;
+# f64 1.31 1.25 1.20 1.16 0.91 1.12 0.98, 1.12 1.07 1.07 1.08 0.78 0.99 0.85; c64 (four B) 1.13 1.08 0.82 1.07 0.99 1.12
 # 1.13, c128 1.31 1.17 0.92 1.19 0.98 1.02 1.02. GFLOP/s of f32 (and f64), 2000 square: stream in steps of 16 and 32 16
 # rows 79 86 (39 43) against 67 (32) packed, 32 rows 97 106 (44 47) against 92 (44), 64 rows 112 119 (42 43) against 112
 # (55); direct 32 columns 142 (42) against 91 (38) packed, 64 columns 140 against 159 with A as it lies.

@@ -6,7 +6,7 @@ Called by ``plan``, the CLI and the tests.
 A row serves in one of four roles. ``packed`` kernels work on micro-panels and want many
 accumulators per load. ``direct`` kernels work on the matrices as they lie; few rows and one or two
 vectors wide, so that an 8 x 8 product doesn't pay for a 12 x 32 tile. ``wide`` ones do so for products that
-are large, but whose B fits in L2. ``row`` ones serve one or two rows (matrix times vector), where B passes by once:
+are large, but whose B fits in L2. ``row`` ones serve a few rows (matrix times vector), where B passes by once:
 long rows, on either path.
 """
 
