@@ -535,6 +535,17 @@ def test_a_plan_never_divides_fewer_slabs_than_blocks() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_a_batch_of_as_many_items_as_blocks_fit_is_planned(dtype: str) -> None:
+    # divided tiles let fewer blocks fit than whole ones: from so many items on none is left for each
+    most = 16 // BYTES[dtype]
+    for device in KNOWN_DEVICES.values():
+        around = {device.multiprocessors * fits + more for fits in range(1, 9) for more in (-1, 0, 1)}
+        for batch, m in itertools.product(sorted(around), (2, 128)):
+            plan = plan_for(device, m, 128, 512, dtype, Layout("k", most), Layout("r", most), 1, batch=batch)
+            assert plan.batch == batch and plan.blocks >= 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_swapped_plan_says_so(dtype: str) -> None:
     a, b = Layout("k", 1), Layout("r", 1)
     plan = plan_for(KNOWN_DEVICES["h200"], 300, 200, 100, dtype, a, b, 1, swapped=True, reads_c=True)

@@ -121,19 +121,19 @@ def plan_for(
         f"{name}: neither axis has unit stride, so it is copied first" for name, x in (("A", a), ("B", b)) if x.packed
     ]
     best: tuple[float, Entry, str, int, int, str] | None = None
+    specs: dict[Entry, KernelSpec] = {}
     for entry in tiles_for(dtype, device.capability):
         spec = _spec_for(entry, dtype, a, b, m, n, k, device)
         if spec is None or spec.shared_bytes > device.shared_bytes_per_block:
             continue
+        specs[entry] = spec
         for found in _schedules(device, entry, spec, m, n, k, batch):
             if best is None or found[0] < best[0]:
                 best = found
     if best is None:
         raise BlisgemmValueError(f"device: {device.name} has too little shared memory for any kernel of {dtype}")
     _, entry, schedule, blocks, whole, why = best
-    tile = entry.tile
-    spec = _spec_for(entry, dtype, a, b, m, n, k, device)
-    assert spec is not None
+    tile, spec = entry.tile, specs[entry]
     vector = min(c_vector, {"simt": spec.group_elements, "rows": spec.b.vector, "dots": 1}.get(tile.engine, 2))
     if tile.engine == "simt" and spec.b.shared != "r":
         vector = 1
@@ -264,11 +264,11 @@ def _schedules(
     why = f"{tiles * batch:,} tiles of {tile.bm} x {tile.bn} for {places} places: {waves} waves and {rest} more"
     found = [(alone + _LAUNCH_US, entry, "tiles", tiles, 0, why)]
     total = tiles * slabs
+    bound = _bound(device, spec, entry, "streamk")
+    if bound < spec.tile.blocks:
+        fits = min(fits, bound)
+        places = device.multiprocessors * fits
     if batch <= places and total > 1 and slabs > 1:
-        bound = _bound(device, spec, entry, "streamk")
-        if bound < spec.tile.blocks:
-            fits = min(fits, bound)
-            places = device.multiprocessors * fits
         of_item = places // batch  # each item of a batch has blocks of its own
         if spec.streams:  # their parts take long to add up beside the little that is computed
             of_item = min(of_item, tiles * _MOST_PARTS)
