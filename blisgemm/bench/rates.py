@@ -35,9 +35,9 @@ _MEMORY_TIMES = 4  # a buffer so many times the last cache counts as memory
 _MOST_BYTES = 512 << 20  # of that buffer, for all threads together
 
 
-@njit(nogil=True, fastmath=True)
+@njit(nogil=True, fastmath={"reassoc"})
 def read_again(x: npt.NDArray[np.float32], times: int) -> float:  # pragma: no cover, compiled
-    """Add up all elements, so many times; ``fastmath`` lets the sums be split over vectors.
+    """Add up all elements, so many times: only to read them, so the sums may be split over vectors, in any order.
 
     Two halves at once: one sum has too few chains of additions for L1 (Zen 3, 2026-11-30: 139 GB/s, 200 with two).
     """

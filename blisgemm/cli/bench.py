@@ -17,6 +17,7 @@ from rich.console import Console
 from ..bench import environment, tables
 from ..bench.shapes import SETS, Case, parse_shapes
 from .console import CommandError, check_output, check_picture, verbatim
+from .seconds import seconds_argument
 
 if TYPE_CHECKING:
     from ..bench.results import Row, Run
@@ -62,16 +63,6 @@ def _threads(text: str) -> list[int]:
     return list(dict.fromkeys(counts))
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of at least 0; got {text!r}")
-    return value
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is measured, against whom, and where the results go."""
     parser.epilog = (
@@ -88,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peers", type=_words(_PEERS), default=",".join(_PEERS), help=f"of {', '.join(_PEERS)} (default: all)"
     )
-    parser.add_argument("--seconds", type=_seconds, default=2.0, help="about how long per row (default: 2)")
+    parser.add_argument("--seconds", type=seconds_argument, default=2.0, help="about how long per row (default: 2)")
     parser.add_argument("--arch", help="as BLISGEMM_ARCH, for the peers too: haswell forces AVX2")
     parser.add_argument("--cold", action="store_true", help="rotate operands through more memory than the caches")
     parser.add_argument("--new", action="store_true", help="let every call make a new array in place of using out=")

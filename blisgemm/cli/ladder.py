@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from .console import CommandError, check_output, check_picture, figures_table, print_table, seconds_text, verbatim
+from .seconds import seconds_argument
 
 if TYPE_CHECKING:
     from ..bench.rungs import Climb, Timed
@@ -45,16 +46,6 @@ def _threads(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of at least 0; got {text!r}")
-    return value
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is timed, and where the results go."""
     parser.epilog = (
@@ -65,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--n", type=_extent, default=512, help="m = n = k (default: 512); rung 0 takes a smaller one")
     parser.add_argument("--dtype", choices=tuple(_DTYPES), default="f32", help="f32 (default) or f64")
     parser.add_argument("--threads", type=_threads, help="of the last rung (default: all it may use)")
-    parser.add_argument("--seconds", type=_seconds, default=4.0, help="about how long for the rungs (default: 4)")
+    parser.add_argument(
+        "--seconds", type=seconds_argument, default=4.0, help="about how long for the rungs (default: 4)"
+    )
     parser.add_argument("--list", action="store_true", help="only say what the rungs are, here and elsewhere")
     parser.add_argument("--json", nargs="?", type=Path, const=_STDOUT, metavar="FILE", help="as JSON, in place of text")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture (.png, .svg)")

@@ -31,7 +31,6 @@ __all__ = [
     "asm",
     "commit_copies",
     "constant",
-
     "copy_async",
     "count_arrival",
     "either",
