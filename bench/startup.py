@@ -73,7 +73,7 @@ def main() -> None:
         [alone_s] = medians([child(ALONE, cache=cache) for _ in range(options.repeat)])
     print(f"import: numpy {numpy_s:.3f} s, then numba {numba_s:.3f} s, then blisgemm {ours_s:.3f} s")
     print(f"import blisgemm alone: {alone_s:.3f} s")
-    for path, n, threads in (("direct", 8, 1), ("packed", 400, 1), ("packed", 400, 2), ("packed", 1000, 2)):
+    for path, n, threads in (("direct", 8, 1), ("packed", 200, 1), ("packed", 200, 2), ("packed", 1000, 2)):
         for dtype in options.dtypes:
             with tempfile.TemporaryDirectory() as cache:
                 cold_s = child(FIRST, n, dtype, threads, cache=cache)[0]

@@ -203,6 +203,12 @@ _MOST_ROUTES = 4096  # as many as ``plan_for`` keeps
 # times as long as the lane (256: 1.14, 512: 1.00; f32, Zen 3, busy, 2026-11-30).
 _LARGE = 400**4
 
+# Smaller ones that a lane wouldn't do itself, but only pass on to their plan, open it at once where it is in the cache
+# folder, and elsewhere when so many have gone the general way: a few don't repay compiling it, and many soon would.
+# Source: our choice.
+_PATIENCE = 20
+_waited: dict[Any, int] = {}  # dtype object -> products that went the general way so far
+
 # Which batches that meet one B are one product: from so many elements of C on, if B is a matrix or a vector, with up to
 # so many columns. Times the speed of item after item, 10^4 items of n x n, n = 4, 8, 16, 24, 32: f32 1.3 1.0 1.1 0.9
 # 0.8, f64 1.4 1.3 1.0 0.8 0.9; one vector, n = 8, 16, 32: f32 5.1 3.4 1.9, f64 2.6 1.9 1.8; 100 of 4 x 4 0.5, of 16 x
@@ -235,9 +241,14 @@ def _open_lane(x1: Any, x2: Any) -> Any:
     name = _operands.kernel_dtype(x1.dtype)
     if name is None:
         return None
-    from .compiled import entry_point
+    from .compiled import entry_point, is_kept
 
     kernel = choose_kernel(name, "direct")[0]
+    passed_on = (x1.size * x2.size) ** 3 > fast_lane_terms(name)[0] ** 4  # exact for squares
+    if passed_on and not is_kept("fast_lane", kernel):
+        _waited[x1.dtype] = _waited.get(x1.dtype, 0) + 1
+        if _waited[x1.dtype] < _PATIENCE:
+            return None
     routes: dict[tuple[int, int], Any] = {}
     spare = _empty((SPARE_EXTENT, SPARE_EXTENT), x1.dtype)
     limits = (fast_lane_kc(name), *fast_lane_terms(name))

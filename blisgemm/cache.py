@@ -132,6 +132,11 @@ class DiskCache:
         )  # fmt: skip
         return folder / (hashlib.sha256(repr(key).encode()).hexdigest()[:40] + _SUFFIX)
 
+    def has(self, sig: Any, target_context: Any) -> bool:
+        """Whether there is an entry for ``sig``; it may still turn out to be damaged."""
+        path = self._path(sig, target_context.codegen())
+        return path is not None and path.exists()
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled function for ``sig``, or ``None`` if there is no good entry."""
         from numba.core import compiler

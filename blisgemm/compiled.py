@@ -25,7 +25,7 @@ from .ukernel.ndarray import PyObject, layout_is_as_expected
 from .ukernel.spec import KernelSpec
 from .verbose import say
 
-__all__ = ["entry_point", "real_dtype"]
+__all__ = ["entry_point", "is_kept", "real_dtype"]
 
 if not layout_is_as_expected():
     raise ImportError("blisgemm: this NumPy keeps its array fields elsewhere than NumPy 1.7 to 2.x do")
@@ -62,14 +62,27 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
     return (k, blocking, *product, panels, panels, TEAM)
 
 
+def _cached(name: str) -> Any:
+    """Return the dispatcher of ``entry.<name>``, with the cache of this library in place of Numba's."""
+    dispatcher = getattr(entry, name)
+    if not isinstance(dispatcher._cache, DiskCache):
+        dispatcher._cache = DiskCache(name)
+    return dispatcher
+
+
+@cache
+def is_kept(name: str, kernel: KernelSpec) -> bool:
+    """Whether the cache folder had the machine code of ``entry.<name>`` for ``kernel`` when first asked."""
+    dispatcher = _cached(name)
+    return bool(dispatcher._cache.has(_signature(name, kernel), dispatcher.targetctx))
+
+
 @cache
 def entry_point(name: str, kernel: KernelSpec) -> Callable[..., Any]:
     """Return the machine code of ``entry.<name>`` for ``kernel``, from the cache or compiled now."""
     if config.DISABLE_JIT:
         raise BlisgemmError("NUMBA_DISABLE_JIT: expected it unset, since blisgemm's kernels are compiled; got 1")
-    dispatcher = getattr(entry, name)
-    if not isinstance(dispatcher._cache, DiskCache):
-        dispatcher._cache = DiskCache(name)
+    dispatcher = _cached(name)
     start = time.perf_counter()
     signature = _signature(name, kernel)
     hits = sum(dispatcher.stats.cache_hits.values())

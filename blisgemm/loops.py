@@ -154,7 +154,8 @@ def five_loops(kernel, access, blocking, alpha, a, b, beta, c, conj, a_pack, b_p
 def direct(kernel, access, kc, rows_first, alpha, a, b, beta, c, conj):
     """Compute the same product, with the same bits, on the matrices as they lie, without packing.
 
-    For small and skinny problems, and while B stays in L2.
+    For small and skinny problems, and while B stays in L2. One block of p after the other: of a deep product all of A
+    and B that a block needs stays near, and C, small then, is added to once a block.
 
     Args:
         access: the literal ``"rows"`` (B has unit column stride) or ``"columns"`` (unit row stride).
@@ -165,13 +166,14 @@ def direct(kernel, access, kc, rows_first, alpha, a, b, beta, c, conj):
     (m, k), n = a.shape, b.shape[1]
     outer_end, outer_step = (m, kernel.mr) if rows_first else (n, kernel.nr)
     inner_end, inner_step = (n, kernel.nr) if rows_first else (m, kernel.mr)
-    for outer in range(0, outer_end, outer_step):
-        for inner in range(0, inner_end, inner_step):
-            ir, jr = (outer, inner) if rows_first else (inner, outer)
-            for pc in range(0, k, kc):  # the kc blocks of one micro-tile follow each other
-                beta_pc = beta if pc == 0 else kernel.one
+    for pc in range(0, k, kc):  # block after block of p: of a deep product, one of A and one of B stay near
+        kc_cur = min(kc, k - pc)
+        beta_pc = beta if pc == 0 else kernel.one
+        for outer in range(0, outer_end, outer_step):
+            for inner in range(0, inner_end, inner_step):
+                ir, jr = (outer, inner) if rows_first else (inner, outer)
                 microkernel(
-                    kernel, access, min(kernel.mr, m - ir), min(kernel.nr, n - jr), min(kc, k - pc),
+                    kernel, access, min(kernel.mr, m - ir), min(kernel.nr, n - jr), kc_cur,
                     alpha, a[ir:, pc:], b[pc:, jr:], beta_pc, c[ir:, jr:], conj,
                 )  # fmt: skip
 

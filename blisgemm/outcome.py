@@ -50,11 +50,11 @@ COPIED_SIZE = 256
 SPARE_EXTENT = 64  # most rows and columns of such a B
 
 # Rows of B whose distance is a multiple of this crowd two of 64 sets of L1, so that a strip of B does not stay there.
-# Figures: ``ways.DIRECT_EDGES``; at 1 KiB, four sets, f32 lost nothing and f64 5 to 15 % from n = 80 on (there too).
+# Figures: ``limits.DIRECT_EDGES``; at 1 KiB, four sets, f32 lost nothing and f64 5 to 15 % from n = 80 on (there too).
 CROWDED_BYTES = 2048
 
 # A with few columns of B is turned, so that vectors lie along A's rows, not along the few columns, if A takes so many
-# bytes, and has so many columns and rows (``ways.TURNED_COLUMNS`` says how few columns of B).
+# bytes, and has so many columns and rows (``limits.TURNED_COLUMNS`` says how few columns of B).
 TURNED_BYTES, TURNED_STEPS, TURNED_ROWS = 64 * 1024, 64, 16
 
 EXTENT_BITS = 19

@@ -382,13 +382,34 @@ def test_the_default_folder_follows_the_platforms_habit(monkeypatch: pytest.Monk
         assert folder == tmp_path / "blisgemm"
 
 
-def test_a_first_large_product_compiles_its_own_path_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n", [200, 1000])
+def test_a_first_product_beyond_the_lane_compiles_its_own_path_only(n: int, tmp_path: Path) -> None:
     done = run_python(
-        """
+        f"""
         import numpy as np, blisgemm
-        a = np.ones((1000, 1000), np.float32)
-        assert (blisgemm.gemm(a, a) == 1000).all() and (blisgemm.matmul(a, a) == 1000).all()
+        a = np.ones(({n}, {n}), np.float32)
+        assert (blisgemm.gemm(a, a) == {n}).all() and (blisgemm.matmul(a, a) == {n}).all()
         """,
         BLISGEMM_CACHE_DIR=str(tmp_path), BLISGEMM_VERBOSE="1",
     )  # fmt: skip
-    assert [line.split()[2] for line in done.stderr.splitlines() if " compiled " in line] == ["run_packed"]
+    assert made(done) == [("compiled", "run_packed")]
+
+
+def test_the_lane_opens_after_many_such_products_and_at_once_where_it_is_kept(tmp_path: Path) -> None:
+    code = """
+        import numpy as np, blisgemm
+        from blisgemm import api
+        api._PATIENCE = 5
+        a = np.ones((200, 200), np.float32)
+        for _ in range({calls}):
+            assert (blisgemm.gemm(a, a) == 200).all()
+        """
+    for calls, way in ((4, []), (6, ["compiled"]), (1, ["loaded"])):
+        done = run_python(code.format(calls=calls), BLISGEMM_CACHE_DIR=str(tmp_path), BLISGEMM_VERBOSE="1")
+        assert [how for how, name in made(done) if name == "fast_lane"] == way
+
+
+def made(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
+    """What the process says that it compiled or loaded: (how, which function)."""
+    lines = [line.split() for line in done.stderr.splitlines()]
+    return [(words[1], words[2]) for words in lines if words[1:2] in (["compiled"], ["loaded"])]

@@ -49,7 +49,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("tuner.*",),
     ("plan", "operands"),
     ("ways",),
-    ("workspace", "cache", "outcome", "tuning.*"),
+    ("workspace", "cache", "outcome", "limits", "tuning.*"),
     ("parallel", "blocking"),
     ("ukernel.catalog",),
     ("ukernel.spec", "ukernel.__init__", "verbose"),

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import DTYPES
 
 import blisgemm
+import blisgemm.limits
 from blisgemm.errors import BlisgemmTypeError, BlisgemmValueError
 from blisgemm.machine import current
 from blisgemm.machine.known import KNOWN
@@ -95,7 +97,7 @@ def test_a_product_of_the_fast_lane_is_planned_as_it_runs(n: int) -> None:
 def test_rows_of_b_that_crowd_l1_lower_the_limit_of_the_direct_path(dtype: str) -> None:
     alone, crowded, _ = direct_terms(dtype)
     if crowded == alone:
-        pytest.skip(f"{current().isa.name} has one limit for {dtype}, however B lies (ways.DIRECT_EDGES)")
+        pytest.skip(f"{current().isa.name} has one limit for {dtype}, however B lies (limits.DIRECT_EDGES)")
     n = round(alone ** (1 / 3))
     a = np.ones((n, n), dtype)
     wide = np.ones((n, CROWDED_BYTES // a.itemsize * 2), dtype)
@@ -112,7 +114,7 @@ def test_a_few_rows_or_columns_are_not_packed() -> None:
     kernels = {role: choose_kernel("float32", role)[0] for role in ("direct", "row", "column")}
     row = blisgemm.make_plan(1, 3000, 3000)
     assert (row.path, row.kernel, row.step) == ("sweep", kernels["row"], SWEEP_STEPS)
-    sweep_rows, _, step, _ = few_of(row.machine, "float32")
+    sweep_rows, _, step = few_of(row.machine, "float32")
     if kernels["direct"].mr > sweep_rows:
         rows = blisgemm.make_plan(kernels["direct"].mr, 3000, 3000)
         assert (rows.path, rows.kernel, rows.step) == ("stream", kernels["direct"], step)
@@ -126,6 +128,32 @@ def test_a_few_rows_or_columns_are_not_packed() -> None:
     assert (blisgemm.matmul(a, x) == x.sum()).all()
     assert (blisgemm.matmul(x, a.T) == x.sum()).all()
     assert (blisgemm.matmul(np.asfortranarray(a), x) == x.sum()).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_small_c_is_not_packed_however_deep_the_product(dtype: str) -> None:
+    isa = current().isa.name
+    columns, elements = blisgemm.limits.AS_IT_LIES.get((isa, dtype), blisgemm.limits.AS_IT_LIES_ELSEWHERE)
+    n = int(elements**0.5)  # m x n fills the limit on elements, a few rows more pass it
+    m, deep = elements // n, 50_000
+    plan = blisgemm.make_plan(m, n, deep, dtype, threads=1)
+    assert plan.path == "direct" and "packing them gains nothing" in str(plan)
+    assert plan_for(m, n, deep, dtype, 1, "crowded").path != "direct"
+    if n > columns:
+        assert blisgemm.make_plan(m + 40, n, deep, dtype, threads=1).path == "packed"
+    if columns:
+        assert plan_for(300, columns, deep, dtype, 1, "rows").path == "direct"
+        assert plan_for(300, columns, deep, dtype, 1, "crowded").path == "packed"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_do_not_sweep_along_a_short_b(dtype: str) -> None:
+    limit = blisgemm.limits.SHORT_ROW_BYTES.get(current().isa.name, blisgemm.limits.SHORT_ROW_BYTES_ELSEWHERE)
+    n = limit // np.dtype(dtype).itemsize
+    assert blisgemm.make_plan(1, n, 10**6, dtype, threads=1).path == "direct"
+    assert blisgemm.make_plan(1, n + 1, 10**6, dtype, threads=1).path == "sweep"
+    a, b = np.ones((2, 5000), dtype), np.ones((5000, n), dtype)
+    assert (blisgemm.matmul(a, b) == 5000).all()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +171,7 @@ def test_explain_tells_the_way_of_operands_as_they_lie(
     a_order: Any, b_order: Any, shape: tuple[int, int, int], told: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     m, n, k = shape
-    monkeypatch.setattr(blisgemm.ways, "DIRECT_SHARE_OF_L2", {})  # as on a machine that no row speaks of
+    monkeypatch.setattr(blisgemm.limits, "DIRECT_SHARE_OF_L2", {})  # as on a machine that no row speaks of
     plan_for.cache_clear()
     a, b = (np.ones(s, np.float32, order) for s, order in (((m, k), a_order), ((k, n), b_order)))
     text = blisgemm.explain(a, b, threads=1)

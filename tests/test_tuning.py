@@ -21,7 +21,7 @@ import pytest
 from support import DTYPES, draw_reals, expect_equal, kernels_here, run_python
 
 import blisgemm
-from blisgemm import api, tuner, ways
+from blisgemm import api, limits, tuner
 from blisgemm._version import __version__
 from blisgemm.cli import main
 from blisgemm.driver import plan_operands
@@ -81,7 +81,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 @pytest.fixture
 def lying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the packed path read an A of contiguous rows as it lies, whatever the machine."""
-    monkeypatch.setattr(ways, "UNPACKED_A_COLUMNS", {current().isa.name: 2**63 - 1})
+    monkeypatch.setattr(limits, "UNPACKED_A_COLUMNS", {current().isa.name: 2**63 - 1})
     plan_for.cache_clear()
     yield
     plan_for.cache_clear()
@@ -624,13 +624,17 @@ def test_the_direct_path_is_widened_as_far_as_it_wins() -> None:
             assert x.gain[0] > 1.01
 
 
-def test_the_direct_path_is_narrowed_as_far_as_packing_wins() -> None:
+def test_the_direct_path_is_narrowed_as_far_as_packing_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AS_IT_LIES", {})  # as if no C were so small that packing is never asked for
+    monkeypatch.setattr(limits, "AS_IT_LIES_ELSEWHERE", (0, 0))
+    plan_for.cache_clear()
     findings = found(Fake(lambda plan: 0.7 if plan.path == "packed" else 1.0, 0.01), threads=1)
     terms = findings["direct_terms"].choice
     assert terms is not None
     assert terms.value == 16**3
     plan = planned(terms, choice("direct_share", 0.0), m=100, n=100, k=100)
     assert plan.path == "packed"
+    plan_for.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

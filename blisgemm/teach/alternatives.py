@@ -13,10 +13,11 @@ from typing import Any
 
 from ..blocking import A_SHARE, B_SHARE, even_columns, even_rows, footprints, kc_for, low_et_al, pack_together
 from ..errors import BlisgemmValueError
+from ..limits import TILE_GAIN
 from ..plan import Plan
 from ..ukernel import catalog
 from ..ukernel.spec import KernelSpec
-from ..ways import TILE_GAIN, few_of
+from ..ways import few_of
 from .figures import share_text
 from .rates import Rates
 from .roofline import bounds_of, ruling
@@ -103,7 +104,7 @@ def _candidates(plan: Plan, kernel: KernelSpec, make: Maker) -> Iterator[Found]:
 def _paths(plan: Plan, make: Maker) -> Iterator[Found]:
     rule = plan.reasons[0].removeprefix("path: ") if plan.reasons else ""
     m = plan.n if plan.swapped else plan.m
-    sweep_rows, stream_rows, _, _ = few_of(plan.machine, plan.dtype)
+    sweep_rows, stream_rows, _ = few_of(plan.machine, plan.dtype)
     rows = {"sweep": sweep_rows, "stream": stream_rows}
     for path in _PATHS:
         if path == plan.path:

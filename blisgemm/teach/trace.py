@@ -206,7 +206,7 @@ class _Recorder:
         self, kernel: Any, access: str, m_cur: int, n_cur: int, kc_cur: int, alpha: Any, a: Region, b: Region,
         beta: Any, c: Region, conj: int,
     ) -> None:  # fmt: skip
-        self._note((-1, self.loops[2], -1, c.row, c.column), m_cur, n_cur, kc_cur, a.column, c)
+        self._note((-1, self.loops[0], -1, c.row, c.column), m_cur, n_cur, kc_cur, a.column, c)
 
     def microkernel_part(
         self, kernel: Any, m_cur: int, n_cur: int, p_cur: int, alpha: Any, a: Region, b: Region, beta: Any, c: Region,

@@ -1,0 +1,162 @@
+"""From where on each way of a product pays: the limits between them, as measured.
+
+Knows: numbers, by vector set, machine and dtype, and what each was taken from. Does not know: how they decide
+(``ways``). Called by ``ways``, and by ``teach`` for what it tells.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AS_IT_LIES",
+    "AS_IT_LIES_ELSEWHERE",
+    "COLUMN_ROWS",
+    "COLUMN_ROWS_ELSEWHERE",
+    "DIRECT_EDGES",
+    "DIRECT_EDGES_ELSEWHERE",
+    "DIRECT_SHARE_OF_L2",
+    "FEW",
+    "FEW_COMPLEX",
+    "FEW_ELSEWHERE",
+    "PASSING_BYTES",
+    "SHORT_ROW_BYTES",
+    "SHORT_ROW_BYTES_ELSEWHERE",
+    "TILE_GAIN",
+    "TURNED_COLUMNS",
+    "UNPACKED_A_COLUMNS",
+]
+
+# Largest n for which n x n x n goes direct, by vector set and dtype: alone; alone where the rows of B crowd few sets
+# of L1 (``outcome.CROWDED_BYTES``); as an item of a batch, which pays nothing for a call. What the first two allow the
+# fast lane does at once, on the calling thread and holding the GIL: up to 350 us.
+# Source, AVX2, Zen 3 VM, one thread, 2026-11-30: direct's time by packed's, with the 1 to 3 us that a plan takes.
+#   alone: n = 96 112 120 128 144, f32 0.87 0.88 0.96 1.05 1.05, f64 1.00 0.90 0.98 1.28 1.02; n = 32 40 48 64 128,
+#     c64 0.79 0.99 1.12 1.25 1.78, c128 0.85 0.98 1.10 1.6 1.9.
+#   B's rows 2 and 4 KiB apart: n = 48 64 96 112, f32 0.66 0.88 1.1 1.1 and 0.86 1.1 1.4 1.5, f64 0.75 0.99 1.25 1.24
+#     and 0.91 1.45 1.5 1.5; n = 24 32 40, c64 2 and 8 KiB 0.75 0.96 1.1 and 0.85 1.2 1.4, c128 2 and 4 KiB 0.96 1.1
+#     1.2 and 1.05 1.2 1.4.
+#   batches: n = 14 20 40 48 64 96, f32 0.74 and less up to 40, then 0.85 0.88 1.01, f64 0.93 and less up to 40, then
+#     0.93 1.07 1.19, c64 0.62 1.02 1.26 1.4 1.5 1.5, c128 0.99 1.17 1.3 1.4 1.7 1.8.
+# AVX-512, Zen 4: direct won up to 128 (python -m blisgemm bench --shapes small), also with rows 2 KiB apart (n = 512,
+# see below); batches were not measured. Nor were other sets, but for SSE2 on Zen 3: at 128 direct loses 0 to 13 %, and
+# 20 to 30 % where rows crowd. OpenBLAS's small-matrix kernels go to 100
+# (kernel/x86_64/sgemm_small_kernel_permit_skylakex.c).
+# Emerald Rapids, AVX-512, 2026-11-30, likewise; batches as alone, not measured.
+#   alone: n = 96 112 128 144 192, f32 0.87 0.82 1.02 1.15 1.39, f64 0.85 0.81 0.98 1.05 1.22; n = 48 56 64 72 80 96,
+#     c64 0.81 0.93 0.94 1.05 0.98 1.09, c128 1.03 0.93 1.11 1.05 1.06 1.29.
+#   B's rows 2 and 4 KiB apart: n = 64 80 96 112 128, f32 0.69 0.95 1.13 1.02 0.89 and 0.62 1.02 1.17 0.90 1.08, f64
+#     0.68 0.91 0.86 1.06 1.09 and 0.83 0.95 0.95 1.10 1.15; n = 32 48 64 80, c64 0.66 0.89 0.96 1.11 and 0.69 0.97
+#     1.07 1.19, c128 0.77 0.95 1.12 1.20 and 0.92 1.31 1.34 1.28.
+DIRECT_EDGES = {
+    ("avx512", "float32"): (128, 88, 128),
+    ("avx512", "float64"): (128, 104, 128),
+    ("avx512", "complex64"): (60, 52, 60),
+    ("avx512", "complex128"): (48, 40, 48),
+    ("avx2", "float32"): (120, 60, 96),
+    ("avx2", "float64"): (120, 48, 56),
+    ("avx2", "complex64"): (40, 28, 18),
+    ("avx2", "complex128"): (36, 20, 14),
+}
+DIRECT_EDGES_ELSEWHERE = (128, 128, 128)
+
+# Share of L2 that B may take on the direct path, by machine and vector set; a machine without a row packs. Zen 4 with
+# AVX-512 (8 rows at once, 48 or 24 columns): direct was 3 to 15 % faster than packed while B fit (f32 n <= 512, f64 n
+# <= 360); AVX2 (4 rows: B is read twice as often, and wider tiles run out of address registers): only up to n = 160
+# (2026-11-30). Emerald Rapids has no row: direct lost up to half there (f64, n = 512: 0.51 times NumPy, packed 0.9).
+DIRECT_SHARE_OF_L2 = {("zen4", "avx512"): 1.0, ("zen4", "avx2"): 1 / 8}
+
+# How much fuller another tile must be: the first one is a few per cent faster where both are full (catalog).
+TILE_GAIN = 1.05
+
+# How a few rows meet B, by vector set: (rows up to which they sweep along it, up to six together; rows up to which
+# micro-tiles stream along B; steps of p in one pass of the stream path).
+# Sources, 2026-11-30. Zen 3 VM, AVX2, busy, speed of stream and of packed by that of sweep, B of 1000 and 2000 square:
+# f32 2 rows 0.62 0.64 and 0.44 0.43, 6 rows 0.95 0.84 and 0.82 0.67, 12 rows 1.00 0.86 and 1.03 0.87, 16 rows 0.96 0.78
+# and 1.06 0.92, 24 rows 0.99 0.76 and 1.17 1.03; f64 0.61 0.51 and 0.42 0.41, 0.89 0.77 and 0.77 0.58, 0.93 0.83 and
+# 0.92 0.81, 0.87 0.76 and 0.99 0.87, 0.83 0.82 and 1.08 1.01. Of packed for complex, 700, 1000, 1400 square: 4, 5, 6, 8
+# rows c64 0.81 0.72 0.66, 0.94 0.80 0.69, 1.10 0.89 0.79, 1.08 0.92 0.87; c128 0.76 0.64 0.55, 0.92 0.75 0.61, 1.08
+# 0.90 0.77, 1.02 0.88 0.84; stream is slower than sweep with any number of rows. GFLOP/s of f32, 2000 square: stream in
+# steps of 8, 16, 32 with 6 rows 23 30 24; 32 columns direct 52, packed 53.
+# Emerald Rapids, AVX-512, speed of sweep by that of stream, geometric mean over eight B of 500 x 4000 to 3000 square,
+# and the least, 2, 3, 4, 6, 8, 12, 16 rows: f32 1.16 1.13 1.11 1.09 0.91 1.07 0.96, 1.08 1.06 0.99 0.95 0.81 0.99 0.88;
+# f64 1.31 1.25 1.20 1.16 0.91 1.12 0.98, 1.12 1.07 1.07 1.08 0.78 0.99 0.85; c64 (four B) 1.13 1.08 0.82 1.07 0.99 1.12
+# 1.13, c128 1.31 1.17 0.92 1.19 0.98 1.02 1.02. GFLOP/s of f32 (and f64), 2000 square: stream in steps of 16 and 32 16
+# rows 79 86 (39 43) against 67 (32) packed, 32 rows 97 106 (44 47) against 92 (44), 64 rows 112 119 (42 43) against 112
+# (55); direct 32 columns 142 (42) against 91 (38) packed, 64 columns 140 against 159 with A as it lies.
+FEW = {"avx512": (6, 32, 32), "avx2": (12, 12, 16)}
+FEW_COMPLEX = {"avx512": (3, 32, 32), "avx2": (5, 5, 16)}
+FEW_ELSEWHERE = (4, 12, 16)
+
+# Bytes of a row of B up to which rows of A do not sweep along it, by vector set: what a pass begins and ends with
+# outweighs so few vectors, and B lies as in one stream anyway.
+# Source, 2026-11-30, python bench/ways.py --rows 1,2,3 --depths 8000, speed of sweep by direct's.
+#   Zen 3 VM, AVX2, f32 24 32 48 64 columns: 0.56 0.63 0.93 0.96 (1 row), 0.35 0.86 0.87 1.0 (2); f64 12 16 24: 0.69
+#     0.70 1.0, 0.35 0.74 0.90; c64 8 16 32: 0.39 0.71 1.0, - 0.71 0.78; c128 8 16: 0.77 1.0, 0.73 0.98.
+#   Emerald Rapids, AVX-512, f32 32 48 64 96: 0.55 0.54 0.71 1.0, 0.32 0.43 1.0 1.0; f64 24 32 48: 0.74 0.82 1.0, 0.46
+#     0.54 0.99; c64 24 32 48: 0.87 1.0 1.0, 0.66 0.95 1.0; c128 8 16 24: 0.45 0.86 1.0, 0.56 1.0 1.0.
+SHORT_ROW_BYTES = {"avx512": 256}
+SHORT_ROW_BYTES_ELSEWHERE = 160
+
+# How small C is where A and B are read as they lie, however deep the product: (columns of C; elements of C), by vector
+# set and dtype. One block of p after the other, so much of both stays near. Where B's rows crowd L1, half of both.
+# Source, 2026-11-30, python bench/ways.py, speed of packed by direct's at k = 4000 (complex 2000).
+#   Zen 3 VM, AVX2, 16, 24, 32 columns: f32 64 rows - 1.02 0.72, 300 rows - 0.90 0.82, 1000 rows - 0.79 0.79; f64 16
+#     rows 0.57 0.98 0.90, 64 rows 0.76 1.04 1.03, 1000 rows - 0.95 1.0. 8, 12, 16 columns: c64 8 rows 0.63 0.81 0.76,
+#     16 rows 0.73 0.89 0.88, 64 rows - 1.25 1.22; c128 8 rows 0.77 1.0 1.0, 16 rows 0.89 1.0 1.0, 64 rows 1.07 1.5
+#     1.5.
+#   B's rows 4 KiB apart, 8, 16, 32, 64 columns: f32 16 rows 0.69 0.49 0.56 0.94, 300 rows 0.82 0.98 1.33 1.49; f64 16
+#     rows 0.57 0.73 0.98 1.0, 300 rows 0.88 1.01 1.35 1.72.
+#   Emerald Rapids, AVX-512, 16, 32, 64 columns: f32 64 rows - 0.94 0.96, 128 rows - 1.03 1.08, 300 rows - 1.10 -; f64
+#     64 rows 0.91 0.91 0.99, 128 rows 1.03 1.06 -. 8, 16, 32 columns: c64 16 rows - 0.93 -, 32 rows 1.04 1.0 1.08, 64
+#     rows 1.19 1.10 -; c128 16 rows - 0.87 1.18, 64 rows 1.10 1.43 -.
+AS_IT_LIES = {
+    ("avx512", "float32"): (16, 4096),
+    ("avx512", "float64"): (8, 1024),
+    ("avx512", "complex64"): (0, 256),
+    ("avx512", "complex128"): (0, 256),
+    ("avx2", "float32"): (32, 1024),
+    ("avx2", "float64"): (16, 1024),
+    ("avx2", "complex64"): (8, 256),
+    ("avx2", "complex128"): (4, 128),
+}
+AS_IT_LIES_ELSEWHERE = (16, 256)
+
+# Rows up to which B's columns are transposed on the way to the fmas, once per micro-panel of A, by vector set.
+# Source: Zen 3 VM, AVX2, busy, 2026-11-30, packed's time by this one's, B of 300, 1000 and 3000 square: f32 4 rows 1.36
+# 1.24 1.92, 6 rows 0.98 0.86 1.25, 8 rows 0.98 0.90 1.34, 12 rows 0.80 0.77 1.00, 16 rows 0.75 0.76 0.95; f64 1.22 1.40
+# 1.46, 0.86 0.93 1.10, 0.74 0.89 1.02, 0.65 0.79 1.01, 0.61 0.72 0.88; c64, c128 (300, 1000) 4 rows 1.4 to 1.6, 8 rows
+# 0.91 to 1.12. Elsewhere it was not measured: our choice.
+COLUMN_ROWS = {"avx2": 8}
+COLUMN_ROWS_ELSEWHERE = 16
+
+# Columns of B up to which C' = B' A' is computed where A's rows are contiguous, while A fits in L2 and beyond: vectors
+# then lie along the rows of A, transposed in registers, and are full. (Where C is by columns it is the rows of A, and B
+# by columns.)
+# Source, 2026-11-30, speed turned by that of before, 2, 4, 6, 8 columns. Zen 3 VM, AVX2, A of 300 and 1000 square: f32
+# 1.75 1.17 0.76 0.63, 1.82 1.40 0.94 0.77; f64 1.14 0.75 - -, 1.36 0.79 - -; c64 3.3 1.7 1.14 0.88, 3.5 2.0 1.35 0.90;
+# c128 1.9 0.98 1.36 1.00, 2.0 0.99 1.39 0.95. Emerald Rapids, AVX-512, 300, 1000, 3000 square, 2, 4, 6, 8, 12, 16
+# columns: f32 2.4 1.85 1.26 1.26 0.79 0.63, 2.0 1.9 1.46 1.41 1.11 1.08, 2.1 2.1 1.8 1.7 1.26 1.17; f64 1.5 1.05 0.69
+# 0.68 0.67 0.54, 1.4 1.4 1.2 1.1 0.71 0.62, 1.4 1.4 1.3 1.4 0.78 0.63; c64 3.9 2.1 1.4 1.06, 3.1 1.8 1.4 1.03, 2.3 1.5
+# 1.08 0.96; c128 2.6 1.24 0.91 0.65, 2.0 1.2 0.84 0.67, 1.2 0.87 0.70 0.57. Of 64 square and smaller, or with 16
+# columns of A, level or slower on both.
+TURNED_COLUMNS = {
+    ("avx512", "float32"): (8, 16),
+    ("avx512", "float64"): (4, 8),
+    ("avx512", "complex64"): (6, 6),
+    ("avx512", "complex128"): (3, 3),
+    ("avx2", "float32"): (4, 4),
+    ("avx2", "float64"): (2, 2),
+    ("avx2", "complex64"): (6, 6),
+    ("avx2", "complex128"): (6, 6),
+}
+
+# Columns of C up to which the packed path reads an A of contiguous rows as it lies, by vector set; others pack it.
+# Source, 2026-11-30, GFLOP/s packed and as it lies: Emerald Rapids, f32 n = 512, 1000, 2000 145 155 153 and 149 161
+# 156, f64 68 76 76 and 72 79 80, c64 n = 500 151 and 159, f32 3000 x 64 x 3000 96 and 159, 64 x 64 x 8192 82 and 103;
+# Zen 3 (AVX2) f32 level, f64 n = 1000, 2000 40 44 and 39 40.
+UNPACKED_A_COLUMNS = {"avx512": 2**63 - 1}
+
+# Bytes of B from which on it passes by more rows than the fast lane takes (``LANE_ROWS``), where it was not measured:
+# what fits near L1 is read as well strip by strip. Source: our choice. On AVX2 it is LANE_B_BYTES a row for them too:
+# direct's time by sweep's on Zen 3, 2026-11-30, B of 512 KiB, 1, 2 and 3 MiB: 6 rows f32 0.87 1.06 1.01 1.17, f64 0.96
+# 1.00 1.08 1.19; 8 rows 1.02 1.27 1.25 1.31, 1.25 1.18 1.22 1.31; 12 rows 0.80 0.91 0.94 1.00, 0.88 0.89 0.97 1.07.
+PASSING_BYTES = 96 * 1024
