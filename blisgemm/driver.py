@@ -236,6 +236,7 @@ def _entry(plan: Plan, of_stack: bool) -> tuple[str, tuple[Any, ...], tuple[tupl
         return f"run_{plan.path}", (kernel, blocking.kc, plan.step, plan.jr_ways), (plan.sums_shape,)
     head = (kernel, (blocking.mc, blocking.nc, blocking.kc, blocking.mt))
     a_shape, b_shape = plan.packed_shapes
+    access = "half" if plan.half else "packed"
     if not of_stack:
-        return "run_half" if plan.half else "run_packed", head, (a_shape, b_shape)
-    return "run_batch_packed", (*head, plan.batch_ways), ((plan.batch_ways, *a_shape), (plan.batch_ways, *b_shape))
+        return f"run_{access}", head, (a_shape, b_shape)
+    return f"run_batch_{access}", (*head, plan.batch_ways), ((plan.batch_ways, *a_shape), (plan.batch_ways, *b_shape))

@@ -39,8 +39,8 @@ from .ukernel.bind import inlined
 from .ukernel.ndarray import address, ndim_of, open_matrix, open_stack, permuted, plain_ndim, repeated
 
 __all__ = [
-    "fast_lane", "run_batch_copied", "run_batch_direct", "run_batch_packed", "run_columns", "run_copied", "run_direct",
-    "run_half", "run_packed", "run_stream", "run_sweep", "stack_lane",
+    "fast_lane", "run_batch_copied", "run_batch_direct", "run_batch_half", "run_batch_packed", "run_columns",
+    "run_copied", "run_direct", "run_half", "run_packed", "run_stream", "run_sweep", "stack_lane",
 ]  # fmt: skip
 
 
@@ -387,19 +387,37 @@ def run_batch_copied(kernel, kc, parts, alpha, a_object, b_object, beta, c_objec
         t = take_number(work)
 
 
-@njit(nogil=True)
-def run_batch_packed(
-    kernel, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, team
+@inlined
+def five_loops_of_items(
+    kernel, access, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, work
 ):  # fmt: skip
-    """Run ``loops.five_loops`` on every item, one thread an item; ``a_pack``, ``b_pack`` have a row per part."""
-    work = join(team)
+    """Run ``loops.five_loops`` on every item, in ``parts`` ranges, each by the thread of a team that takes it."""
     a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, c_object)
     items = c.shape[0]
     t = take_number(work)
     while t < parts:
         for item in range(items * t // parts, items * (t + 1) // parts):
             five_loops(
-                kernel, "packed", blocking, alpha, a[item], b[item], beta, c[item], conj,
-                a_pack[t], b_pack[t], alone(),
+                kernel, access, blocking, alpha, a[item], b[item], beta, c[item], conj, a_pack[t], b_pack[t], alone(),
             )  # fmt: skip
         t = take_number(work)
+
+
+@njit(nogil=True)
+def run_batch_packed(
+    kernel, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, team
+):  # fmt: skip
+    """Run ``loops.five_loops`` on every item, one thread an item; ``a_pack``, ``b_pack`` have a row per part."""
+    five_loops_of_items(
+        kernel, "packed", blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, join(team)
+    )
+
+
+@njit(nogil=True)
+def run_batch_half(
+    kernel, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, team
+):  # fmt: skip
+    """Run them likewise where A's items have unit column stride and are read as they lie; ``a_pack`` has no rows."""
+    five_loops_of_items(
+        kernel, "half", blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, join(team)
+    )

@@ -29,11 +29,11 @@ __all__ = [
 # of L1 (``outcome.CROWDED_BYTES``); as an item of a batch, which pays nothing for a call. What the first two allow the
 # fast lane does at once, on the calling thread and holding the GIL: up to 350 us.
 # Source, AVX2, Zen 3 VM, one thread, 2026-11-30: direct's time by packed's, with the 1 to 3 us that a plan takes.
-#   alone: n = 96 112 120 128 144, f32 0.87 0.88 0.96 1.05 1.05, f64 1.00 0.90 0.98 1.28 1.02; n = 32 40 48 64 128,
-#     c64 0.79 0.99 1.12 1.25 1.78, c128 0.85 0.98 1.10 1.6 1.9.
-#   B's rows 2 and 4 KiB apart: n = 48 64 96 112, f32 0.66 0.88 1.1 1.1 and 0.86 1.1 1.4 1.5, f64 0.75 0.99 1.25 1.24
-#     and 0.91 1.45 1.5 1.5; n = 24 32 40, c64 2 and 8 KiB 0.75 0.96 1.1 and 0.85 1.2 1.4, c128 2 and 4 KiB 0.96 1.1
-#     1.2 and 1.05 1.2 1.4.
+#   alone, A as it lies where packed: n = 96 104 112 120 128 136 144 160, f32 - 0.84 0.95 0.96 1.12 0.92 1.02 1.01, f64
+#     0.95 0.93 0.99 0.97 1.11 1.00 1.02 1.04; n = 24 28 32 36 40 48, c64 0.85 - 1.07 1.13 1.18 1.34, c128 1.00 1.04
+#     1.17 1.27 1.17 1.37, where calls of 5 to 10 us pay for a plan.
+#   B's rows 2 KiB apart, likewise: n = 48 64 80 96 112, f32 0.79 0.89 0.99 1.16 1.45, f64 1.03 1.15 1.32 1.32 1.38; n =
+#     24 32 40, A packed, c64 0.75 0.96 1.1, c128 0.96 1.1 1.2.
 #   batches: n = 14 20 40 48 64 96, f32 0.74 and less up to 40, then 0.85 0.88 1.01, f64 0.93 and less up to 40, then
 #     0.93 1.07 1.19, c64 0.62 1.02 1.26 1.4 1.5 1.5, c128 0.99 1.17 1.3 1.4 1.7 1.8.
 # AVX-512, Zen 4: direct won up to 128 (python -m blisgemm bench --shapes small), also with rows 2 KiB apart (n = 512,
@@ -51,10 +51,10 @@ DIRECT_EDGES = {
     ("avx512", "float64"): (128, 104, 128),
     ("avx512", "complex64"): (60, 52, 60),
     ("avx512", "complex128"): (48, 40, 48),
-    ("avx2", "float32"): (120, 60, 96),
-    ("avx2", "float64"): (120, 48, 56),
-    ("avx2", "complex64"): (40, 28, 18),
-    ("avx2", "complex128"): (36, 20, 14),
+    ("avx2", "float32"): (120, 80, 96),
+    ("avx2", "float64"): (120, 56, 56),
+    ("avx2", "complex64"): (36, 28, 18),
+    ("avx2", "complex128"): (28, 20, 14),
 }
 DIRECT_EDGES_ELSEWHERE = (128, 128, 128)
 
@@ -149,11 +149,20 @@ TURNED_COLUMNS = {
     ("avx2", "complex128"): (6, 6),
 }
 
-# Columns of C up to which the packed path reads an A of contiguous rows as it lies, by vector set; others pack it.
-# Source, 2026-11-30, GFLOP/s packed and as it lies: Emerald Rapids, f32 n = 512, 1000, 2000 145 155 153 and 149 161
-# 156, f64 68 76 76 and 72 79 80, c64 n = 500 151 and 159, f32 3000 x 64 x 3000 96 and 159, 64 x 64 x 8192 82 and 103;
-# Zen 3 (AVX2) f32 level, f64 n = 1000, 2000 40 44 and 39 40.
-UNPACKED_A_COLUMNS = {"avx512": 2**63 - 1}
+# Columns of C up to which the packed path reads an A of contiguous rows as it lies, by vector set and dtype.
+# Source, 2026-11-30. Emerald Rapids, AVX-512, GFLOP/s packed and as it lies: f32 n = 512, 1000, 2000 145 155 153 and
+# 149 161 156, f64 68 76 76 and 72 79 80, c64 n = 500 151 and 159, f32 3000 x 64 x 3000 96 and 159, 64 x 64 x 8192 82
+# and 103. Zen 3 VM, AVX2, quiet, speed as it lies by packed: squares of 64 to 240 1.05 to 1.14; n = 256 400 512 640 700
+# 768 1024 f32 1.04 1.02 1.03 1.04 1.02 1.02 0.99, f64 1.03 1.02 1.04 1.01 1.00 1.01 0.98, c64 1.03 1.03 1.00 0.98 0.98
+# 0.98 0.98, c128 1.03 1.02 0.99 1.01 1.00 0.99 0.98; 1000 x 64 x 2048 f32 1.15, f64 1.10, c64 1.10, c128 1.06; 64 x 64
+# x 8192 f32 1.21; 2000 x 400 x 1000 with A's rows 16 KiB apart 1.00 0.97 0.97 1.00. Elsewhere it was not measured.
+UNPACKED_A_COLUMNS = {
+    **{("avx512", dtype): 2**63 - 1 for dtype in ("float32", "float64", "complex64", "complex128")},
+    ("avx2", "float32"): 768,
+    ("avx2", "float64"): 640,
+    ("avx2", "complex64"): 400,
+    ("avx2", "complex128"): 400,
+}
 
 # Bytes of B from which on it passes by more rows than the fast lane takes (``LANE_ROWS``), where it was not measured:
 # what fits near L1 is read as well strip by strip. Source: our choice. On AVX2 it is LANE_B_BYTES a row for them too:

@@ -370,7 +370,7 @@ def plan_for(
     if path == "packed":
         # tuned for products that keep all the threads they may use busy, and are not a batch's items
         tunable = batch_ways == 1 and m > spec.mr and alone == threads
-        half = a_rows and batch == 1 and reads_a_as_it_lies(machine, n)
+        half = a_rows and reads_a_as_it_lies(machine, dtype, n)
         if half:
             reasons.append("path: A's rows are contiguous, and so read as they lie; packing them gains nothing here")
         chosen = choose_blocking(machine, spec, m, n, k, ic_ways, half=half)

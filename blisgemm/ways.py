@@ -236,9 +236,9 @@ def _way_within(
     return Way("packed", "packed"), why
 
 
-def reads_a_as_it_lies(machine: Machine, n: int) -> bool:
+def reads_a_as_it_lies(machine: Machine, dtype: str, n: int) -> bool:
     """Whether the packed path packs B only, where A's rows are contiguous."""
-    return n <= limits.UNPACKED_A_COLUMNS.get(machine.isa.name, 0)
+    return n <= limits.UNPACKED_A_COLUMNS.get((machine.isa.name, dtype), 0)
 
 
 def few_of(machine: Machine, dtype: str) -> tuple[int, int, int]:

@@ -254,7 +254,7 @@ def test_code_that_one_layer_compiled_serves_every_layer_and_one_thread(tmp_path
             NUMBA_THREADING_LAYER=layer if several else "default",
             BLISGEMM_CACHE_DIR=str(tmp_path), BLISGEMM_VERBOSE="1",
         )  # fmt: skip
-        assert ("compiled run_packed" in done.stderr) == (layer == "workqueue"), done.stderr
+        assert ("compiled run_" in done.stderr) == (layer == "workqueue"), done.stderr
 
 
 def test_a_layer_that_the_program_has_chosen_is_kept() -> None:

@@ -81,7 +81,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 @pytest.fixture
 def lying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the packed path read an A of contiguous rows as it lies, whatever the machine."""
-    monkeypatch.setattr(limits, "UNPACKED_A_COLUMNS", {current().isa.name: 2**63 - 1})
+    monkeypatch.setattr(limits, "UNPACKED_A_COLUMNS", {(current().isa.name, dtype): 2**63 - 1 for dtype in DTYPES})
     plan_for.cache_clear()
     yield
     plan_for.cache_clear()

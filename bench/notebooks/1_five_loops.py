@@ -25,7 +25,7 @@ from blisgemm.teach import check
 # `mc`, `nc`, `kc` so large that every cache loop turns once.
 
 # %%
-tiny = teach.trace(4, 6, 2, mr=2, nr=3, blocking=(4, 6, 2))
+tiny = teach.trace(4, 6, 2, mr=2, nr=3, blocking=(4, 6, 2), machine="teaching")
 print(tiny)
 
 # %% [markdown]
@@ -40,7 +40,7 @@ print(tiny)
 # `i` runs down C, `j` along C, and `p` along the sum.
 
 # %%
-steps = teach.trace(16, 24, 16, mr=4, nr=4, blocking=(8, 12, 8))
+steps = teach.trace(16, 24, 16, mr=4, nr=4, blocking=(8, 12, 8), machine="teaching")
 for line in steps.lines(0, 12):
     print(line)
 
@@ -105,7 +105,7 @@ print(inspect.getsource(loops.macrokernel.py_func))
 # %%
 for cache in teach.TEACHING_MACHINE.caches:
     print(f"L{cache.level}: {cache.size_bytes} bytes in {cache.sets} sets of {cache.ways} lines")
-five = teach.simulate_trace(teach.trace(64, 64, 64, mr=4, nr=8, blocking=(64, 16, 32)), "teaching")
+five = teach.simulate_trace(teach.trace(64, 64, 64, mr=4, nr=8, blocking=(64, 16, 32), machine="teaching"), "teaching")
 three = teach.simulate(teach.loop_order_stream("ijk", 64, 64, 64), "teaching")
 print("bytes between        three loops    five loops")
 rows = ("registers and L1", "L1 and L2", "L2 and L3", "L3 and memory")
@@ -129,7 +129,7 @@ for name, plain, blocked in zip(
 mine = None
 
 # %%
-steps = teach.trace(20, 24, 16, mr=4, nr=8, blocking=(8, 16, 8))
+steps = teach.trace(20, 24, 16, mr=4, nr=8, blocking=(8, 16, 8), machine="teaching")
 tiles = (20 // 4) * (24 // 8)
 answer = tiles * (16 // 8)  # each tile once for each kc block
 check(1, answer, steps.count(teach.MICROKERNEL), mine)
@@ -167,7 +167,7 @@ check(3, answer, copied, mine)
 mine = None
 
 # %%
-steps = teach.trace(10, 20, 8, mr=4, nr=8, blocking=(12, 24, 8))
+steps = teach.trace(10, 20, 8, mr=4, nr=8, blocking=(12, 24, 8), machine="teaching")
 calls = steps.events[steps.events["kind"] == teach.MICROKERNEL]
 cut = int(np.count_nonzero((calls["i1"] - calls["i0"] < 4) | (calls["j1"] - calls["j0"] < 8)))
 answer = 3 * 3 - 2 * 2  # 3 x 3 tiles, of which 2 x 2 are whole
@@ -181,7 +181,7 @@ check(4, answer, cut, mine)
 mine = None
 
 # %%
-steps = teach.trace(8, 8, 32, mr=4, nr=4, blocking=(8, 8, 8))
+steps = teach.trace(8, 8, 32, mr=4, nr=4, blocking=(8, 8, 8), machine="teaching")
 stored = np.zeros((8, 8), int)
 for call in steps.events[steps.events["kind"] == teach.MICROKERNEL]:
     stored[call["i0"] : call["i1"], call["j0"] : call["j1"]] += 1

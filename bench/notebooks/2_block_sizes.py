@@ -31,7 +31,7 @@ N = 384
 haswell = teach.machine_named("haswell")
 sweep = []
 for nc in (16, 32, 64, 128, 144, 160, 192, 384):
-    steps = teach.trace(N, N, N, machine=haswell, path="packed", blocking=(N, nc, N))
+    steps = teach.trace(N, N, N, machine=haswell, path="packed", blocking=(N, nc, N), half=False)
     rows = teach.compare(teach.trace_traffic(steps, haswell), teach.simulate_trace(steps, haswell))
     sweep.append((nc, N * nc * 4, rows[2].predicted, rows[2].counted))
 
@@ -186,7 +186,7 @@ check(1, answer, max(nc for nc, place in shares.items() if place.share <= 0.5), 
 mine = None
 
 # %%
-steps = teach.trace(N, N, N, machine="haswell", path="packed", blocking=(48, 128, N))
+steps = teach.trace(N, N, N, machine="haswell", path="packed", blocking=(48, 128, N), half=False)
 packs = steps.events[steps.events["kind"] == teach.PACK_B]
 packed = int(((packs["j1"] - packs["j0"]) * (packs["p1"] - packs["p0"])).sum())
 answer = N // 48
