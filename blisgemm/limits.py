@@ -80,10 +80,11 @@ TILE_GAIN = 1.05
 # and the least, 2, 3, 4, 6, 8, 12, 16 rows: f32 1.16 1.13 1.11 1.09 0.91 1.07 0.96, 1.08 1.06 0.99 0.95 0.81 0.99 0.88;
 # f64 1.31 1.25 1.20 1.16 0.91 1.12 0.98, 1.12 1.07 1.07 1.08 0.78 0.99 0.85; c64 (four B) 1.13 1.08 0.82 1.07 0.99 1.12
 # 1.13, c128 1.31 1.17 0.92 1.19 0.98 1.02 1.02. GFLOP/s of f32 (and f64), 2000 square: stream in steps of 16 and 32 16
-# rows 79 86 (39 43) against 67 (32) packed, 32 rows 97 106 (44 47) against 92 (44), 64 rows 112 119 (42 43) against 112
-# (55); direct 32 columns 142 (42) against 91 (38) packed, 64 columns 140 against 159 with A as it lies.
-FEW = {"avx512": (6, 32, 32), "avx2": (12, 12, 16)}
-FEW_COMPLEX = {"avx512": (3, 32, 32), "avx2": (5, 5, 16)}
+# rows 79 86 (39 43) against 67 (32) packed, 64 rows 112 119 (42 43) against 112 (55). Since packed reads A as it lies
+# and stream asks for strips ahead, times MKL's speed, means over five B of 768 x 768 to 2000 x 2000, stream and packed:
+# f32 8, 16, 24, 32 rows 1.01 0.62, 0.85 0.68, 0.77 0.74, 0.73 0.77; f64 1.14 0.72, 0.95 0.87, 0.80 0.85, 0.76 0.89.
+FEW = {"avx512": (6, 20, 32), "avx2": (12, 12, 16)}
+FEW_COMPLEX = {"avx512": (3, 20, 32), "avx2": (5, 5, 16)}
 FEW_ELSEWHERE = (4, 12, 16)
 
 # Bytes of a row of B up to which rows of A do not sweep along it, by vector set: what a pass begins and ends with

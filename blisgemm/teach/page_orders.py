@@ -192,7 +192,7 @@ ORDERS: tuple[Order, ...] = (
     _order("r4", "r4 · micro-tiles", "Nothing is packed, and no block is cut for a cache.", _TILE, _tiles, "r4"),
     _order("r5", "r5 · blocks", "The five loops on the matrices as they lie.", _BLOCKS, _unpacked, "r5"),
     _order("r6", "r6 r7 · packed", "The library's five loops.", _BLOCKS, _packed, "r6", "r7"),
-    Order("half", "A as it lies", "The five loops with B packed, A read where it lies: the library, where it is faster.",
+    Order("half", "A as it lies", "The five loops with B packed, A read where it lies: the library, where faster.",
           _BLOCKS, _half),
     _order("r8", "r8 · library", "What the library chooses for this product and machine, on one thread.", (), _library,
            "r8"),

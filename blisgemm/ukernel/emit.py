@@ -49,6 +49,7 @@ from .microtile import MicroTile
 from .operand import (
     PACKED_ROWS_AHEAD,
     ROWS_OF_B_AHEAD,
+    STRIPS_AHEAD,
     WIDE_ROW,
     Access,
     Columns,
@@ -284,7 +285,8 @@ class _Kernel(MicroTile):
             return I64(steps * self.spec.nr * self.spec.itemsize)
         if self.access is Access.ROWS and self.vectors >= WIDE_ROW:
             return self.b.mul(self.args["rs_b"], I64(ROWS_OF_B_AHEAD))
-        return None
+        strips = STRIPS_AHEAD.get(self.spec.isa.vector_bytes) if self.access is Access.PARTS else None
+        return None if strips is None else I64(strips * self.spec.nr * self.spec.itemsize)
 
     def step_of_a(self) -> ir.Value:
         if self.access is Access.HALF:

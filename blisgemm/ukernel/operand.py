@@ -47,7 +47,7 @@ from .vec import (
 )
 
 __all__ = [
-    "PACKED_ROWS_AHEAD", "PART_BYTES", "ROWS_OF_B_AHEAD", "WIDE_ROW", "Access", "Columns", "StepOfB",
+    "PACKED_ROWS_AHEAD", "PART_BYTES", "ROWS_OF_B_AHEAD", "STRIPS_AHEAD", "WIDE_ROW", "Access", "Columns", "StepOfB",
     "gather_row_of_b", "load_column_of_a", "load_columns_of_b", "load_row_of_b", "steps_of_columns",
 ]  # fmt: skip
 
@@ -67,6 +67,13 @@ WIDE_ROW, ROWS_OF_B_AHEAD = 3, 16
 # streams from L2. Source: Emerald Rapids, 2026-11-30, speed by that without it: f64 n = 1000 in a busy hour 8x24 1.05,
 # 12x16 1.10 (2, 4 and 8 steps alike); f32 n = 1000 1.01, n = 2000 1.03, f64 n = 2000 level.
 PACKED_ROWS_AHEAD = {64: 4}
+
+# Kernels of parts with 64-byte vectors ask for the same row of B so many strips of nr columns to the right, which the
+# parts after the next will read: their first rows came from L3 otherwise, with nobody to ask. Source: Emerald Rapids,
+# 2026-11-30, times MKL's speed without it, one and two strips ahead, means over five B of 768 x 768 to 2000 x 2000: f32
+# 8 rows 0.84 0.93 1.01, 16 rows 0.74 0.86 0.85, 32 rows 0.70 0.73 0.73; f64 8 rows 0.99 1.16 1.14, 16 rows 1.04 0.99
+# 0.95.
+STRIPS_AHEAD = {64: 2}
 
 PART_BYTES = 16  # what is transposed at once: the width in which every set here shuffles freely
 
