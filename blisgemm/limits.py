@@ -15,7 +15,6 @@ __all__ = [
     "DIRECT_EDGES_ELSEWHERE",
     "DIRECT_SHARE_OF_L2",
     "FEW",
-    "FEW_COMPLEX",
     "FEW_ELSEWHERE",
     "PASSING_BYTES",
     "SHORT_ROW_BYTES",
@@ -67,8 +66,8 @@ DIRECT_SHARE_OF_L2 = {("zen4", "avx512"): 1.0, ("zen4", "avx2"): 1 / 8}
 # How much fuller another tile must be: the first one is a few per cent faster where both are full (catalog).
 TILE_GAIN = 1.05
 
-# How a few rows meet B, by vector set: (rows up to which they sweep along it, up to six together; rows up to which
-# micro-tiles stream along B; steps of p in one pass of the stream path).
+# How a few rows meet B, by vector set and dtype: (rows up to which they sweep along it, up to six together; rows up to
+# which micro-tiles stream along B; steps of p in one pass of the stream path).
 # Sources, 2026-11-30. Zen 3 VM, AVX2, busy, speed of stream and of packed by that of sweep, B of 1000 and 2000 square:
 # f32 2 rows 0.62 0.64 and 0.44 0.43, 6 rows 0.95 0.84 and 0.82 0.67, 12 rows 1.00 0.86 and 1.03 0.87, 16 rows 0.96 0.78
 # and 1.06 0.92, 24 rows 0.99 0.76 and 1.17 1.03; f64 0.61 0.51 and 0.42 0.41, 0.89 0.77 and 0.77 0.58, 0.93 0.83 and
@@ -76,19 +75,27 @@ TILE_GAIN = 1.05
 # rows c64 0.81 0.72 0.66, 0.94 0.80 0.69, 1.10 0.89 0.79, 1.08 0.92 0.87; c128 0.76 0.64 0.55, 0.92 0.75 0.61, 1.08
 # 0.90 0.77, 1.02 0.88 0.84; stream is slower than sweep with any number of rows. GFLOP/s of f32, 2000 square: stream in
 # steps of 8, 16, 32 with 6 rows 23 30 24; 32 columns direct 52, packed 53.
-# Emerald Rapids, AVX-512, speed of sweep by that of stream, geometric mean over eight B of 500 x 4000 to 3000 square,
-# and the least, 2, 3, 4, 6, 8, 12, 16 rows: f32 1.16 1.13 1.11 1.09 0.91 1.07 0.96, 1.08 1.06 0.99 0.95 0.81 0.99 0.88;
-# f64 1.31 1.25 1.20 1.16 0.91 1.12 0.98, 1.12 1.07 1.07 1.08 0.78 0.99 0.85; c64 (four B) 1.13 1.08 0.82 1.07 0.99 1.12
-# 1.13, c128 1.31 1.17 0.92 1.19 0.98 1.02 1.02. GFLOP/s of f32 (and f64), 2000 square: stream in steps of 16 and 32 16
-# rows 79 86 (39 43) against 67 (32) packed, 64 rows 112 119 (42 43) against 112 (55). Since packed reads A as it lies
-# and stream asks for strips ahead, times MKL's speed, means over five B of 768 x 768 to 2000 x 2000, stream and packed:
-# f32 8, 16, 24, 32 rows 1.01 0.62, 0.85 0.68, 0.77 0.74, 0.73 0.77; f64 1.14 0.72, 0.95 0.87, 0.80 0.85, 0.76 0.89.
-FEW = {"avx512": (6, 20, 32), "avx2": (12, 12, 16)}
-FEW_COMPLEX = {"avx512": (3, 20, 32), "avx2": (5, 5, 16)}
+# Emerald Rapids, AVX-512, since stream asks for strips ahead (``ukernel.operand.STRIPS_AHEAD``), seven B of 500 x 4000
+# to 3000 square, geometric means, speed of sweep by stream's, 1 to 6, 8, 12 rows: f32 1.21 1.10 1.05 1.00 0.94 0.89
+# 0.69 0.91, f64 1.28 1.27 1.23 1.09 1.06 1.00 0.74 0.96, c64 1.28 1.02 0.99 0.80 1.09 1.02 0.91 0.95. Times the better
+# of NumPy and MKL, the faster of both: f32 0.95 1.14 1.11 1.05 1.06 1.08 1.10 0.95, f64 0.99 0.99 1.17 1.18 1.14 1.11
+# 1.12 0.97, c64 0.92 1.51 1.90 1.46 1.19 1.13 1.10 0.96. Stream and packed times MKL's speed, five B of 768 x 768 to
+# 2000 x 2000: f32 8, 16, 24, 32 rows 1.01 0.62, 0.85 0.68, 0.77 0.74, 0.73 0.77; f64 1.14 0.72, 0.95 0.87, 0.80 0.85,
+# 0.76 0.89. GFLOP/s of f32, 2000 square, stream in steps of 16 and 32: 16 rows 79 86, 64 rows 112 119.
+FEW = {
+    ("avx512", "float32"): (3, 20, 32),
+    ("avx512", "float64"): (5, 20, 32),
+    ("avx512", "complex64"): (3, 20, 32),
+    ("avx512", "complex128"): (3, 20, 32),
+    ("avx2", "float32"): (12, 12, 16),
+    ("avx2", "float64"): (12, 12, 16),
+    ("avx2", "complex64"): (5, 5, 16),
+    ("avx2", "complex128"): (5, 5, 16),
+}
 FEW_ELSEWHERE = (4, 12, 16)
 
-# Bytes of a row of B up to which rows of A do not sweep along it, by vector set: what a pass begins and ends with
-# outweighs so few vectors, and B lies as in one stream anyway.
+# Bytes of a row of B up to which a few rows of A neither sweep nor stream along it, by vector set: what a pass begins
+# and ends with outweighs so few vectors, and B lies as in one stream anyway.
 # Source, 2026-11-30, python bench/ways.py --rows 1,2,3 --depths 8000, speed of sweep by direct's.
 #   Zen 3 VM, AVX2, f32 24 32 48 64 columns: 0.56 0.63 0.93 0.96 (1 row), 0.35 0.86 0.87 1.0 (2); f64 12 16 24: 0.69
 #     0.70 1.0, 0.35 0.74 0.90; c64 8 16 32: 0.39 0.71 1.0, - 0.71 0.78; c128 8 16: 0.77 1.0, 0.73 0.98.

@@ -206,8 +206,7 @@ def _way_within(
     lies = b_block_bytes <= l2_bytes // 2 and (n <= columns // crowding or m * n <= elements // crowding)
     few = m <= stream_rows and batch == 1
     passes = b_bytes > (LANE_B_BYTES * m if m <= LANE_ROWS or machine.isa.name == "avx2" else limits.PASSING_BYTES)
-    passes = passes and not (short if m <= sweep_rows else lies)
-    if few and passes and (m <= min(sweep_rows, LANE_ROWS) or m * n * k > terms):
+    if few and passes and not short and (m <= min(sweep_rows, LANE_ROWS) or m * n * k > terms):
         why = f"path: {m} rows use each element of B {'once' if m <= small.mr else 'little'}: it passes by, "
         if m <= sweep_rows:
             return Way("sweep", "row"), f"{why}whole rows side by side, for {rows_together(row, m)} of A at once"
@@ -242,9 +241,8 @@ def reads_a_as_it_lies(machine: Machine, dtype: str, n: int) -> bool:
 
 
 def few_of(machine: Machine, dtype: str) -> tuple[int, int, int]:
-    """Return the row of ``limits.FEW`` for this machine's vector set."""
-    rows = limits.FEW_COMPLEX if dtype.startswith("complex") else limits.FEW
-    return rows.get(machine.isa.name, limits.FEW.get(machine.isa.name, limits.FEW_ELSEWHERE))
+    """Return the row of ``limits.FEW`` for a dtype on this machine's vector set."""
+    return limits.FEW.get((machine.isa.name, dtype), limits.FEW_ELSEWHERE)
 
 
 def _is_copied(work: int, m: int, k: int, n: int) -> bool:
