@@ -1,4 +1,4 @@
-"""Which way is faster where: packed, direct, sweep and stream on the same products, beside what the plan takes.
+"""Which way is faster where: packed, direct, sweep, stream and strips on the same products, beside what the plan takes.
 
 Usage: python bench/ways.py [--dtype f32,f64] [--rows 16,64,300] [--columns 8,16,32,64] [--depths 700,4000]
        [--row-bytes 4096] [--seconds 0.2] [--arch haswell]
@@ -68,7 +68,7 @@ def cell(dtype, m, n, k, options, clock) -> str:  # type: ignore[no-untyped-def]
     b, out, one, zero = b[:, :n], np.empty((m, n), dtype), dtype.type(1), dtype.type(0)
     chosen = blisgemm.make_plan(m, n, k, dtype=dtype.name, threads=1)
     plans = {}
-    for path in ("packed", "direct", "stream", "sweep"):
+    for path in ("packed", "direct", "stream", "strips", "sweep"):
         try:
             plans[path] = blisgemm.make_plan(m, n, k, dtype=dtype.name, threads=1, path=path)
         except BlisgemmValueError:

@@ -55,6 +55,8 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
     blocking, blocks, panels = types.UniTuple(i, 4), types.Array(real, 3, "C"), types.Array(real, 2, "C")
     if name == "run_stream":
         return (k, i, i, i, *product, types.Array(real, 4, "C"), TEAM)
+    if name == "run_strips":
+        return (k, i, i, i, *product, types.Array(real, 4, "C"), blocks, panels, TEAM)
     if name == "run_sweep":
         return (k, i, i, i, *product, types.Array(real, 3, "C"), TEAM)
     if name in ("run_batch_packed", "run_batch_half"):

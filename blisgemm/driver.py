@@ -19,7 +19,7 @@ from .errors import BlisgemmValueError
 from .operands import Operands, kernel_dtype
 from .outcome import CONJ_BOTH, CROWDED_BYTES, EXCHANGE, read_key
 from .parallel import ALONE, Team, region
-from .plan import Plan, plan_for
+from .plan import PASSING, Plan, plan_for
 from .ways import wants_swap, wants_turn
 from .workspace import borrow, give_back
 
@@ -89,7 +89,7 @@ def run(plan: Plan, operands: Operands) -> Array:
     elif swapped:
         a, b, c = b.swapaxes(-1, -2), a.swapaxes(-1, -2), c.swapaxes(-1, -2)
         op = (op >> 1 | op << 1) & CONJ_BOTH
-    if plan.path in ("direct", "stream", "sweep"):
+    if plan.path in ("direct", *PASSING):
         access = _access(a.T if op & EXCHANGE else b).replace("crowded", "rows")
         if plan.access not in (access, "copied"):
             raise BlisgemmValueError(
@@ -101,7 +101,7 @@ def run(plan: Plan, operands: Operands) -> Array:
             "plan: expected one that fits these operands; got one that reads A as it lies, but the rows of "
             f"{'op(B) transposed' if swapped else 'op(A)'} are not contiguous"
         )
-    if plan.path in ("stream", "sweep") and plan.swapped != swapped:  # its buffer holds the sums of other rows
+    if plan.path in PASSING and plan.swapped != swapped:  # its buffer holds the sums of other rows
         raise BlisgemmValueError(
             f"plan: expected one for C {'by columns' if swapped else 'by rows'}; got one for C "
             f"{'by columns' if plan.swapped else 'by rows'}, whose {plan.path} path has other rows"
@@ -139,7 +139,7 @@ def _run_stack(plan: Plan, a: Array, b: Array, c: Array, alpha: Any, beta: Any, 
     if c.ndim == 2:
         _run_matrix(plan, a, b, c, alpha, beta, op)
         return
-    if plan.path in ("stream", "sweep") or (plan.path == "packed" and plan.batch_ways == 1 and plan.threads > 1):
+    if plan.path in PASSING or (plan.path == "packed" and plan.batch_ways == 1 and plan.threads > 1):
         for index in np.ndindex(c.shape[:-2]):
             _run_matrix(plan, a[index], b[index], c[index], alpha, beta, op)
         return
@@ -232,8 +232,8 @@ def _entry(plan: Plan, of_stack: bool) -> tuple[str, tuple[Any, ...], tuple[tupl
     if plan.path == "direct":
         name = "run_direct" if plan.access == "rows" else "run_columns"
         return name, (kernel, blocking.kc, plan.rows_first, ways), ()
-    if plan.path in ("stream", "sweep"):
-        return f"run_{plan.path}", (kernel, blocking.kc, plan.step, plan.jr_ways), (plan.sums_shape,)
+    if plan.path in PASSING:
+        return f"run_{plan.path}", (kernel, blocking.kc, plan.step, plan.jr_ways), plan.waiting_shapes
     head = (kernel, (blocking.mc, blocking.nc, blocking.kc, blocking.mt))
     a_shape, b_shape = plan.packed_shapes
     access = "half" if plan.half else "packed"

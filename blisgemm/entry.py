@@ -10,7 +10,7 @@ wrong.
 
 from numba import njit
 
-from .loops import direct, direct_items, five_loops, share, stream, sweep_rows
+from .loops import direct, direct_items, five_loops, share, stream, strips, sweep_rows
 from .outcome import (
     A_ROWS,
     CONJ_BOTH,
@@ -40,7 +40,7 @@ from .ukernel.ndarray import address, ndim_of, open_matrix, open_stack, permuted
 
 __all__ = [
     "fast_lane", "run_batch_copied", "run_batch_direct", "run_batch_half", "run_batch_packed", "run_columns",
-    "run_copied", "run_direct", "run_half", "run_packed", "run_stream", "run_sweep", "stack_lane",
+    "run_copied", "run_direct", "run_half", "run_packed", "run_stream", "run_strips", "run_sweep", "stack_lane",
 ]  # fmt: skip
 
 
@@ -310,6 +310,24 @@ def run_stream(kernel, kc, step, parts, alpha, a_object, b_object, beta, c_objec
     while t < parts:
         j0, j1 = share(c.shape[1], kernel.nr, t, parts)
         stream(kernel, kc, step, alpha, a, b[:, j0:j1], beta, c[:, j0:j1], conj, sums[t])
+        t = take_number(work)
+
+
+@njit(nogil=True)
+def run_strips(
+    kernel, kc, step, parts, alpha, a_object, b_object, beta, c_object, op, sums, a_packs, packed_strips, team
+):  # fmt: skip
+    """Run ``loops.strips`` likewise."""
+    work = join(team)
+    a, b, c = opened(kernel, a_object, b_object, c_object, op)
+    conj = conjugated(op)
+    t = take_number(work)
+    while t < parts:
+        j0, j1 = share(c.shape[1], kernel.nr, t, parts)
+        strips(
+            kernel, kc, step, alpha, a, b[:, j0:j1], beta, c[:, j0:j1], conj, sums[t], a_packs[t],
+            packed_strips[t : t + 1],
+        )  # fmt: skip
         t = take_number(work)
 
 

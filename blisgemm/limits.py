@@ -19,6 +19,8 @@ __all__ = [
     "PASSING_BYTES",
     "SHORT_ROW_BYTES",
     "SHORT_ROW_BYTES_ELSEWHERE",
+    "STRIP_ROWS",
+    "STRIP_STEPS",
     "TILE_GAIN",
     "TURNED_COLUMNS",
     "UNPACKED_A_COLUMNS",
@@ -67,7 +69,7 @@ DIRECT_SHARE_OF_L2 = {("zen4", "avx512"): 1.0, ("zen4", "avx2"): 1 / 8}
 TILE_GAIN = 1.05
 
 # How a few rows meet B, by vector set and dtype: (rows up to which they sweep along it, up to six together; rows up to
-# which micro-tiles stream along B; steps of p in one pass of the stream path).
+# which micro-tiles stream along B while it fits in half of L2, and beyond; steps of p in one pass of the stream path).
 # Sources, 2026-11-30. Zen 3 VM, AVX2, busy, speed of stream and of packed by that of sweep, B of 1000 and 2000 square:
 # f32 2 rows 0.62 0.64 and 0.44 0.43, 6 rows 0.95 0.84 and 0.82 0.67, 12 rows 1.00 0.86 and 1.03 0.87, 16 rows 0.96 0.78
 # and 1.06 0.92, 24 rows 0.99 0.76 and 1.17 1.03; f64 0.61 0.51 and 0.42 0.41, 0.89 0.77 and 0.77 0.58, 0.93 0.83 and
@@ -75,24 +77,43 @@ TILE_GAIN = 1.05
 # rows c64 0.81 0.72 0.66, 0.94 0.80 0.69, 1.10 0.89 0.79, 1.08 0.92 0.87; c128 0.76 0.64 0.55, 0.92 0.75 0.61, 1.08
 # 0.90 0.77, 1.02 0.88 0.84; stream is slower than sweep with any number of rows. GFLOP/s of f32, 2000 square: stream in
 # steps of 8, 16, 32 with 6 rows 23 30 24; 32 columns direct 52, packed 53.
-# Emerald Rapids, AVX-512, since stream asks for strips ahead (``ukernel.operand.STRIPS_AHEAD``), seven B of 500 x 4000
-# to 3000 square, geometric means, speed of sweep by stream's, 1 to 6, 8, 12 rows: f32 1.21 1.10 1.05 1.00 0.94 0.89
-# 0.69 0.91, f64 1.28 1.27 1.23 1.09 1.06 1.00 0.74 0.96, c64 1.28 1.02 0.99 0.80 1.09 1.02 0.91 0.95. Times the better
-# of NumPy and MKL, the faster of both: f32 0.95 1.14 1.11 1.05 1.06 1.08 1.10 0.95, f64 0.99 0.99 1.17 1.18 1.14 1.11
-# 1.12 0.97, c64 0.92 1.51 1.90 1.46 1.19 1.13 1.10 0.96. Stream and packed times MKL's speed, five B of 768 x 768 to
-# 2000 x 2000: f32 8, 16, 24, 32 rows 1.01 0.62, 0.85 0.68, 0.77 0.74, 0.73 0.77; f64 1.14 0.72, 0.95 0.87, 0.80 0.85,
-# 0.76 0.89. GFLOP/s of f32, 2000 square, stream in steps of 16 and 32: 16 rows 79 86, 64 rows 112 119.
+# Emerald Rapids, AVX-512, since stream asks for strips ahead (``ukernel.operand.STRIPS_AHEAD``), geometric means over B
+# of 500 x 4000 to 3000 square in two hours, speed of sweep by stream's, 1 to 8 rows: f32 1.2 1.1 1.1 1.1 1.06 0.96 0.89
+# 0.74, f64 1.3 1.3 1.3 1.2 1.2 1.1 0.94 0.81, c64 1.3 1.02 1.08 0.82 1.13 1.06 0.97 0.93. GFLOP/s of f32, 2000 square,
+# stream in steps of 16 and 32: 16 rows 79 86.
 FEW = {
-    ("avx512", "float32"): (3, 20, 32),
-    ("avx512", "float64"): (5, 20, 32),
-    ("avx512", "complex64"): (3, 20, 32),
-    ("avx512", "complex128"): (3, 20, 32),
-    ("avx2", "float32"): (12, 12, 16),
-    ("avx2", "float64"): (12, 12, 16),
-    ("avx2", "complex64"): (5, 5, 16),
-    ("avx2", "complex128"): (5, 5, 16),
+    ("avx512", "float32"): (5, 24, 8, 32),
+    ("avx512", "float64"): (6, 24, 8, 32),
+    ("avx512", "complex64"): (3, 4, 4, 32),
+    ("avx512", "complex128"): (3, 4, 4, 32),
+    ("avx2", "float32"): (12, 12, 12, 16),
+    ("avx2", "float64"): (12, 12, 12, 16),
+    ("avx2", "complex64"): (5, 5, 5, 16),
+    ("avx2", "complex128"): (5, 5, 5, 16),
 }
-FEW_ELSEWHERE = (4, 12, 16)
+FEW_ELSEWHERE = (4, 12, 12, 16)
+
+# Rows of A up to which strips of B, packed one by one, meet all of them; and values of p in a strip: (rows up to which
+# fewer, fewer, more).
+# Source, Emerald Rapids, 2026-11-30, geometric means of times the better of NumPy and MKL.
+#   strips of 32 and of 64 values of p, packed; five B of 768 x 768 to 2000 x 2000: 12 rows f32 1.06 1.02 0.63, f64 1.14
+#     1.15 0.78, c64 1.23 1.25 0.93, c128 1.20 1.12 0.83; 16 rows 0.95 0.94 0.61, 1.10 1.12 0.81, 1.07 1.13 0.91, 1.03
+#     1.02 0.84; 32 rows 0.93 0.93 0.72, 1.00 1.01 0.83, 1.01 1.05 0.98, 0.97 0.98 0.90; 48 rows 0.86 0.90 0.77, 0.92
+#     1.00 0.85, 0.99 1.03 1.00, 0.92 0.96 0.94; 64 rows 0.83 0.89 0.78, 0.95 1.02 0.95, 0.95 1.00 0.99, 0.88 0.91 0.94;
+#     96 rows 0.92 0.99 0.94, 0.94 0.94 0.95, 0.91 0.96 1.02, 0.84 0.89 0.97; 128 rows f32 - 0.85 0.84, f64 - 0.84 0.93.
+#   stream and strips: f32 8, 9, 12 rows 0.87 0.88, 0.86 0.93, 0.83 0.96, f64 0.95 1.04, 0.89 1.11, 0.90 1.21; c64 4, 5,
+#     6 rows 1.50 1.35, 1.12 1.48, 1.14 1.53, c128 1.32 1.28, 1.05 1.51, 0.99 1.47.
+#   stream, strips, packed with B in L2, 300 x 300 to 600 x 600: f32 9, 16, 24, 32, 64 rows 1.00 0.73 0.52, 0.87 0.76
+#     0.57, 0.89 0.85 0.67, 0.87 0.85 0.73, 0.82 0.84 0.79, f64 1.05 0.89 0.61, 0.91 0.88 0.61, 0.87 0.87 0.67, 0.84
+#     0.85 0.70, 0.79 0.86 0.82; c64 9, 24, 64 rows 1.22 1.31 0.92, 0.95 1.08 0.95, 0.83 0.94 0.98.
+# On Zen 3 (AVX2) packed is faster from 12 rows on; elsewhere it was not measured.
+STRIP_ROWS = {
+    ("avx512", "float32"): 96,
+    ("avx512", "float64"): 64,
+    ("avx512", "complex64"): 48,
+    ("avx512", "complex128"): 40,
+}
+STRIP_STEPS = (12, 32, 64)
 
 # Bytes of a row of B up to which a few rows of A neither sweep nor stream along it, by vector set: what a pass begins
 # and ends with outweighs so few vectors, and B lies as in one stream anyway.

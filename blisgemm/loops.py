@@ -32,7 +32,15 @@ Source: Goto and van de Geijn, TOMS 34(3), 2008; Van Zee and van de Geijn, TOMS 
 
 from .pack import pack_a, pack_b
 from .team import mark_done, take_number, wait_until_done
-from .ukernel.bind import inlined, microkernel, microkernel_items, microkernel_of, microkernel_part, sweep
+from .ukernel.bind import (
+    inlined,
+    microkernel,
+    microkernel_items,
+    microkernel_of,
+    microkernel_part,
+    microkernel_strip,
+    sweep,
+)
 
 # Bytes of operands and results of a group of small products that are done together: a quarter of the smallest L1 here.
 # Zen 3, 10^4 items, times the speed of 16 KiB with both asking ahead: 1.05 (f32, f64, n = 8 to 32, geometric mean;
@@ -47,7 +55,7 @@ LINE_BYTES = 64
 # Micro-panels in one piece of packing: four are read side by side (ukernel.packer).
 PIECE = 4
 
-__all__ = ["direct", "direct_items", "five_loops", "macrokernel", "share", "stream", "sweep_rows"]
+__all__ = ["direct", "direct_items", "five_loops", "macrokernel", "share", "stream", "strips", "sweep_rows"]
 
 
 @inlined
@@ -249,6 +257,46 @@ def stream(kernel, kc, step, alpha, a, b, beta, c, conj, sums):
                             kernel, min(kernel.mr, m - ir), min(kernel.nr, j1 - jr), min(step, p1 - p),
                             alpha, a[ir:, p:], b[p:, jr:], beta_pc, c[ir:, jr:], conj,
                             sums[(jr - jc) // kernel.nr, ir // kernel.mr], p + step >= p1,
+                        )  # fmt: skip
+
+
+@inlined
+def strips(kernel, kc, step, alpha, a, b, beta, c, conj, sums, a_pack, strip):
+    """Compute the same product, with the same bits, for more rows, yet not so many that packing all of B first pays.
+
+    B passes once, along its own rows, ``step`` of them at a time. Of these one strip of nr columns after the other is
+    packed, from lines that the micro-tiles of the strip before have asked for, and meets all rows of A while it is in
+    L1. The sums of a micro-tile wait in ``sums`` until the next ``step`` values of p.
+
+    Args:
+        sums: as ``stream``.
+        a_pack: (rows of micro-tiles, kc * mr * planes) reals, a kc block of A. strip: (1, step * nr * planes) reals.
+        Others: as ``stream``.
+    """
+    (m, k), n = a.shape, b.shape[1]
+    nc = sums.shape[0] * kernel.nr
+    tiles = ceil_div(m, kernel.mr)
+    for jc in range(0, n, nc):
+        j1 = min(n, jc + nc)
+        for pc in range(0, k, kc):
+            p1 = min(k, pc + kc)
+            beta_pc = beta if pc == 0 else kernel.one
+            sums[:, :, :] = 0
+            pack_a(kernel, a[:, pc:p1], a_pack)
+            for p in range(pc, p1, step):
+                p_cur = min(step, p1 - p)
+                part = (p - pc) * kernel.mr * kernel.planes  # where these values of p begin in a micro-panel of A
+                asked = ceil_div(p_cur, tiles)  # rows that each micro-tile asks for, of the strip to come
+                for jr in range(jc, j1, kernel.nr):
+                    pack_b(kernel, b[p : p + p_cur, jr : min(j1, jr + kernel.nr)], strip)
+                    ahead = b[p:, jr + kernel.nr :] if jr + kernel.nr < j1 else b[min(p + p_cur, k - 1) :, jc:]
+                    for ir in range(0, m, kernel.mr):
+                        t = ir // kernel.mr
+                        first = min(t * asked, p_cur)
+                        microkernel_strip(
+                            kernel, min(kernel.mr, m - ir), min(kernel.nr, j1 - jr), p_cur, alpha, a_pack[t, part:],
+                            strip[0], beta_pc, c[ir:, jr:], conj, sums[(jr - jc) // kernel.nr, t], p + step >= p1,
+                            ahead[first:], min(asked, p_cur - first),
                         )  # fmt: skip
 
 

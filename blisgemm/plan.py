@@ -28,6 +28,7 @@ from .ways import (
     few_of,
     reads_a_as_it_lies,
     runnable,
+    strip_steps,
     turned_columns,
     wants_swap,
     wants_turn,
@@ -37,13 +38,14 @@ from .workspace import buffer_bytes
 if TYPE_CHECKING:  # loaded by the first plan, not by the import of the package, which never needs it
     from .tuning import Tuning
 
-__all__ = ["PATHS", "Plan", "make_plan", "numpy_plan", "plan_for"]
+__all__ = ["PASSING", "PATHS", "Plan", "make_plan", "numpy_plan", "plan_for"]
 
 # Up to so many terms a product stays on one thread. Source: Zen 3 VM, 2 cores, quiet, 2026-11-30, two threads' time by
 # one's, packed, n = 96, 112, 128, 150: f32 1.43 1.41 1.21 1.01, f64 1.36 1.25 1.15 0.97, c64 1.17 0.87 0.92 0.81.
 _ONE_THREAD_TERMS = 128**3
 
-PATHS = ("empty", "scale", "direct", "sweep", "stream", "packed", "numpy")
+PATHS = ("empty", "scale", "direct", "sweep", "stream", "strips", "packed", "numpy")
+PASSING = ("sweep", "stream", "strips")  # B passes by, a few of its rows at a time, while sums wait
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,9 @@ class Plan:
 
     Attributes:
         m, n, k: extents as the caller gave them; dtype: element type of the sums and of C.
-        path: ``empty`` (nothing to do), ``scale`` (A and B not read), ``direct`` (no packing), ``sweep`` and
-            ``stream`` (a few rows: B passes once), ``packed`` (the five loops) or ``numpy`` (NumPy itself does it).
+        path: ``empty`` (nothing to do), ``scale`` (A and B not read), ``direct`` (no packing), ``sweep``,
+            ``stream``, ``strips`` (few rows: B passes once), ``packed`` (the five loops) or ``numpy`` (NumPy itself
+            does it).
         kernel, blocking: what the path uses; ``None`` where it has none.
         ic_ways, jr_ways: threads over rows and over columns of C; on the packed path ic_ways is all of them, who share
             the tiles of each panel as they get free.
@@ -62,7 +65,7 @@ class Plan:
             (a copy that has unit column stride; in a batch, of one item after the other).
         half: whether the packed path reads A as it lies and packs B only.
         rows_first: whether the direct path goes along the rows of C rather than down its columns.
-        step: values of p in one pass of the sweep or stream path over B's columns.
+        step: values of p in one pass over B's columns, where B passes by.
         swapped: whether C's transpose is computed, as op(B) transposed times op(A) transposed.
         reasons: why, in words.
     """
@@ -107,7 +110,7 @@ class Plan:
     @property
     def bits(self) -> str:
         """What is promised about rounding."""
-        if self.path in ("direct", "sweep", "stream", "packed") and self.kernel is not None:
+        if self.path in ("direct", *PASSING, "packed") and self.kernel is not None:
             if not self.kernel.isa.fma:
                 return f"own: {self.kernel.isa.name} has no fused multiply-add, so bits differ from other machines"
             if self.blocking is not None and self.blocking.kc != kc_for(self.dtype, self.k):
@@ -128,14 +131,23 @@ class Plan:
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
-        """Shape, in reals, of the waiting sums: sweep (threads, rows, columns); stream (threads, tiles..., sums)."""
+        """Shape, in reals, of the waiting sums: sweep (threads, rows, columns); else (threads, tiles..., sums)."""
         kernel, blocking = self.kernel, self.blocking
-        if kernel is None or blocking is None or self.path not in ("sweep", "stream"):
+        if kernel is None or blocking is None or self.path not in PASSING:
             return (0,)
         rows = self.n if self.swapped else self.m
         if self.path == "sweep":
             return self.threads, rows, blocking.nc * kernel.chains
         return self.threads, blocking.nc // kernel.nr, -(-rows // kernel.mr), kernel.sums
+
+    @property
+    def waiting_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes, in reals, of all that is borrowed where B passes by: sums; strips: a kc block of A, a strip of B."""
+        if self.path != "strips" or self.kernel is None or self.blocking is None:
+            return (self.sums_shape,)
+        kernel, (threads, _, tiles, _) = self.kernel, self.sums_shape
+        of_a = (threads, tiles, min(self.blocking.kc, self.k) * kernel.mr * kernel.planes)
+        return self.sums_shape, of_a, (threads, self.step * kernel.nr * kernel.planes)
 
     @property
     def copies_shape(self) -> tuple[int, int, int]:
@@ -151,8 +163,8 @@ class Plan:
             return 0
         if self.access == "copied":
             return buffer_bytes(math.prod(self.copies_shape) * self.kernel.itemsize, 0)
-        if self.path in ("sweep", "stream"):
-            return buffer_bytes(math.prod(self.sums_shape) * self.kernel.real_bits // 8, 0)
+        if self.path in PASSING:
+            return buffer_bytes(*(math.prod(shape) * self.kernel.real_bits // 8 for shape in self.waiting_shapes))
         real_bytes = self.batch_ways * self.kernel.real_bits // 8
         a_bytes, b_bytes = (math.prod(shape) * real_bytes for shape in self.packed_shapes)
         return buffer_bytes(a_bytes, b_bytes)
@@ -177,7 +189,7 @@ class Plan:
                 f"blocking  mc {blk.mc}  nc {blk.nc}  kc {blk.kc}"
                 if self.path == "packed"
                 else f"blocking  nc {blk.nc}  kc {blk.kc} in steps of {self.step}"
-                if self.path in ("sweep", "stream")
+                if self.path in PASSING
                 else f"blocking  kc {blk.kc}, B by "
                 + ("copies, " if self.access == "copied" else f"its {self.access}, ")
                 + ("along the rows of C" if self.rows_first else "down the columns of C")
@@ -189,7 +201,7 @@ class Plan:
         if self.path == "packed" and self.blocking is not None and self.ic_ways > 1:
             how = f"each takes tiles of {self.blocking.mt} x {self.blocking.nc} of C as it gets free"
         lines.append(f"threads   {self.threads}: {how}")
-        if self.path in ("packed", "sweep", "stream") or self.access == "copied":
+        if self.path in ("packed", *PASSING) or self.access == "copied":
             lines.append(f"workspace {self.workspace_bytes / 1024:,.0f} KiB")
         lines.append(f"bits      {self.bits}")
         reasons = self.reasons + (self.blocking.reasons if self.blocking and self.path == "packed" else ())
@@ -216,7 +228,7 @@ def make_plan(
         kernel: a name of the catalog or a KernelSpec, in place of the machine's own.
         blocking: (mc, nc, kc) in elements, in place of the model's; mc a multiple of mr, nc of nr. A kc other than
             the library's may change the last bits.
-        path: ``direct``, ``sweep``, ``stream`` or ``packed``, in place of the rule.
+        path: ``direct``, ``sweep``, ``stream``, ``strips`` or ``packed``, in place of the rule.
         threads: at most so many, in place of ``get_num_threads()``.
 
     Raises:
@@ -232,8 +244,10 @@ def make_plan(
         name = np.dtype(dtype).name
     except TypeError:
         raise BlisgemmTypeError(f"dtype: expected a NumPy dtype; got {dtype!r}") from None
-    if path not in (None, "direct", "sweep", "stream", "packed"):
-        raise BlisgemmValueError(f"path: expected 'direct', 'sweep', 'stream', 'packed' or None; got {path!r}")
+    if path not in (None, "direct", *PASSING, "packed"):
+        raise BlisgemmValueError(
+            f"path: expected 'direct', 'sweep', 'stream', 'strips', 'packed' or None; got {path!r}"
+        )
     if name not in SHORT_NAMES:
         for argument, value in (("kernel", kernel), ("blocking", blocking), ("path", path)):
             if value is not None:
@@ -296,7 +310,7 @@ def _check_steps(blocking: Blocking, step: int, kernel: KernelSpec, path: str) -
     if blocking.kc < 1:
         raise BlisgemmValueError(f"blocking: expected kc >= 1; got {blocking.kc}")
     width = kernel.lanes if path == "sweep" else kernel.nr
-    if path in ("sweep", "stream") and (step < 1 or blocking.nc < 1 or blocking.nc % width):
+    if path in PASSING and (step < 1 or blocking.nc < 1 or blocking.nc % width):
         raise BlisgemmValueError(
             f"step, nc: expected step >= 1 and nc a positive multiple of {width}; got {step}, {blocking.nc}"
         )
@@ -312,8 +326,8 @@ def plan_for(
 
     Args:
         access: how B (A transposed, if swapped) lies: ``rows`` (unit column stride), ``columns`` (unit row stride)
-            or ``general``; the direct path needs one of the first two, the stream path rows. ``crowded``: rows, of
-            which few sets of L1 hold all.
+            or ``general``; the direct path needs one of the first two, those on which B passes rows. ``crowded``:
+            rows, of which few sets of L1 hold all.
         swapped: see ``wants_swap``.
         batch: number of products of this shape.
         tuning: in place of what the user's tuning file says.
@@ -341,11 +355,11 @@ def plan_for(
         way, why, tuned = choose_way(machine, m, n, k, dtype, access, tuning, threads, batch)
         notes += tuned
     else:
-        way = replace(way, role={"sweep": "row", "stream": "direct"}.get(path, path))
+        way = replace(way, role={"sweep": "row", "stream": "direct", "strips": "packed"}.get(path, path))
         if path == "direct" and access == "columns":
             way = replace(way, role="column")
     if (way.path == "direct" and access == "general" and not way.copied) or (
-        way.path in ("sweep", "stream") and access not in ("rows", "crowded")
+        way.path in PASSING and access not in ("rows", "crowded")
     ):
         rows = "columns of A (one column of C is computed transposed)" if swapped else "rows of B"
         raise BlisgemmValueError(f"path: expected 'packed', as {path!r} needs {rows} with unit stride; got {path!r}")
@@ -358,7 +372,7 @@ def plan_for(
     if batch_ways > 1:
         reasons.append(f"threads: {batch_ways} over the {batch} items of the batch")
     ic_ways, jr_ways = 1, 1
-    if path in ("sweep", "stream"):
+    if path in PASSING:
         columns = -(-n // (spec.lanes if path == "sweep" else spec.nr))
         jr_ways = min(useful_threads(m * n * k, threads, streaming=True), columns) if batch == 1 else 1
     elif path == "packed" and batch_ways == 1:
@@ -390,11 +404,11 @@ def plan_for(
         nc, why_nc = _waiting_columns(machine, spec, path, m, n, jr_ways)
         reasons += why_nc
         chosen = Blocking(mc=m, nc=nc, kc=kc, footprints=(), reasons=())
-    step = {"sweep": SWEEP_STEPS, "stream": few_of(machine, dtype)[2]}.get(path, 0)
+    steps = {"sweep": SWEEP_STEPS, "stream": few_of(machine, dtype)[-1], "strips": strip_steps(m)}
     return replace(
         plan, path=path, kernel=spec, blocking=chosen, ic_ways=ic_ways, jr_ways=jr_ways, batch_ways=batch_ways,
         access="copied" if way.copied else "columns" if access == "columns" else "rows", rows_first=way.rows_first,
-        half=half, step=step,
+        half=half, step=steps.get(path, 0),
         reasons=tuple(reasons),
     )  # fmt: skip
 
@@ -402,15 +416,17 @@ def plan_for(
 def _waiting_columns(
     machine: Machine, spec: KernelSpec, path: str, m: int, n: int, ways: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Return how many columns pass at once on the sweep and stream paths, and why: their sums take half of a cache."""
-    if path not in ("sweep", "stream"):
+    """Return how many columns pass at once where B passes by, and why: their sums take a share of a cache."""
+    if path not in PASSING:
         return n, ()
-    cache = machine.l2 if path == "sweep" else machine.l1
+    cache, share, told = {
+        "sweep": (machine.l2, 2, "half"), "stream": (machine.l1, 2, "half"), "strips": (machine.l2, 4, "a quarter"),
+    }[path]  # fmt: skip
     width = spec.lanes if path == "sweep" else spec.nr
     column_bytes = -(-m // spec.mr) * spec.sums * spec.real_bits // 8 // spec.nr
     if path == "sweep":
         column_bytes = m * spec.chains * spec.real_bits // 8
-    most = max(1, cache.size_bytes // cache.cores // 2 // column_bytes // width)
+    most = max(1, cache.size_bytes // cache.cores // share // column_bytes // width)
     columns = math.ceil(math.ceil(n / width) / ways)  # in widths, of the widest share of a thread
     nc = math.ceil(columns / math.ceil(columns / most)) * width
-    return nc, (f"nc: the waiting sums of {nc} columns take up to half of L{cache.level}",)
+    return nc, (f"nc: the waiting sums of {nc} columns take up to {told} of L{cache.level}",)

@@ -47,6 +47,7 @@ __all__ = [
     "reads_a_as_it_lies",
     "runnable",
     "stack_lane_terms",
+    "strip_steps",
     "turned_columns",
     "wants_swap",
     "wants_turn",
@@ -199,18 +200,21 @@ def _way_within(
                 "columns are transposed in registers"
             )
         return Way("packed", "packed"), "path: B's columns have unit stride, so vectors of it must be packed"
-    sweep_rows, stream_rows, _ = few_of(machine, dtype)
+    sweep_rows, near_rows, far_rows, _ = few_of(machine, dtype)
+    stream_rows = near_rows if b_bytes <= l2_bytes // 2 else far_rows
     short = n * wide.itemsize <= limits.SHORT_ROW_BYTES.get(machine.isa.name, limits.SHORT_ROW_BYTES_ELSEWHERE)
     columns, elements = limits.AS_IT_LIES.get((machine.isa.name, dtype), limits.AS_IT_LIES_ELSEWHERE)
     crowding = 2 if access == "crowded" else 1
     lies = b_block_bytes <= l2_bytes // 2 and (n <= columns // crowding or m * n <= elements // crowding)
-    few = m <= stream_rows and batch == 1
+    few = m <= max(stream_rows, limits.STRIP_ROWS.get((machine.isa.name, dtype), 0)) and batch == 1
     passes = b_bytes > (LANE_B_BYTES * m if m <= LANE_ROWS or machine.isa.name == "avx2" else limits.PASSING_BYTES)
     if few and passes and not short and (m <= min(sweep_rows, LANE_ROWS) or m * n * k > terms):
         why = f"path: {m} rows use each element of B {'once' if m <= small.mr else 'little'}: it passes by, "
         if m <= sweep_rows:
             return Way("sweep", "row"), f"{why}whole rows side by side, for {rows_together(row, m)} of A at once"
-        return Way("stream", "direct" if m <= small.mr else "packed"), f"{why}row after row of micro-tiles"
+        if m <= stream_rows:
+            return Way("stream", "direct" if m <= small.mr else "packed"), f"{why}row after row of micro-tiles"
+        return Way("strips", "packed"), f"{why}strips of a few rows, each of which meets all rows of A"
     if m * n * k <= terms:
         return Way("direct", "direct"), f"path: m n k = {m * n * k:,} <= {terms:,}, too little work to repay packing"
     if few and not passes and m > row.mr:
@@ -240,7 +244,13 @@ def reads_a_as_it_lies(machine: Machine, dtype: str, n: int) -> bool:
     return n <= limits.UNPACKED_A_COLUMNS.get((machine.isa.name, dtype), 0)
 
 
-def few_of(machine: Machine, dtype: str) -> tuple[int, int, int]:
+def strip_steps(m: int) -> int:
+    """Return how many values of p a strip of B has for m rows."""
+    rows, few, many = limits.STRIP_STEPS
+    return few if m <= rows else many
+
+
+def few_of(machine: Machine, dtype: str) -> tuple[int, int, int, int]:
     """Return the row of ``limits.FEW`` for a dtype on this machine's vector set."""
     return limits.FEW.get((machine.isa.name, dtype), limits.FEW_ELSEWHERE)
 

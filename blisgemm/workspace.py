@@ -57,9 +57,9 @@ def _pages(count: int) -> int:
     return -(-count // PAGE_BYTES) * PAGE_BYTES
 
 
-def buffer_bytes(a_bytes: int, b_bytes: int) -> int:
-    """Return the bytes that ``borrow`` takes for two arrays of these sizes."""
-    return _pages(a_bytes) + _pages(b_bytes)
+def buffer_bytes(*sizes: int) -> int:
+    """Return the bytes that ``borrow`` takes for arrays of these sizes."""
+    return sum(_pages(size) for size in sizes)
 
 
 def borrow(key: Key) -> Piece:

@@ -65,9 +65,9 @@ def kernels_tried(dtype: str) -> list[KernelSpec]:
 
 # What runs a product, as the tests tell them apart: "columns" is the direct path where B has unit row stride, "half"
 # the packed one that reads A as it lies.
-WAYS = ("direct", "columns", "sweep", "stream", "packed", "half")
+WAYS = ("direct", "columns", "sweep", "stream", "strips", "packed", "half")
 PATHS_OF_WAYS = {"columns": "direct", "half": "packed"}
-_ROLES = {"columns": "column", "sweep": "row", "stream": "direct", "half": "packed"}
+_ROLES = {"columns": "column", "sweep": "row", "stream": "direct", "strips": "packed", "half": "packed"}
 
 
 def paths_of(spec: KernelSpec) -> tuple[str, ...]:
@@ -106,6 +106,7 @@ def chosen_kernel(dtype: str) -> KernelSpec:
 # all: large products choose it.
 _PARALLEL = {
     "columns": ("float32", "complex64"), "stream": ("float64", "complex64"), "sweep": DTYPES,
+    "strips": ("float32", "complex128"),
     "half": ("float32", "complex128"),
 }  # fmt: skip
 
@@ -142,6 +143,7 @@ def tiny_kc(spec: KernelSpec, way: str) -> int:
         "columns": 2 * steps_of_columns(spec) + 1,  # parts that are transposed, then a step
         "sweep": SWEEP_STEPS + 3,  # as many rows of B as pass at once, then fewer
         "stream": 5,  # in parts of two
+        "strips": 5,
         "packed": max(3, spec.unroll + 1),
         "half": max(3, spec.unroll + 1),
     }[way]

@@ -179,7 +179,7 @@ def test_every_item_has_the_bits_of_the_product_alone(dtype: str) -> None:
                 expect_equal(got[i], blisgemm.gemm(a[i], b[i], alpha=0.7), case=(m, n, k, threads, i), same_bits=True)
 
 
-@pytest.mark.parametrize("way", ["sweep", "stream", "packed"])
+@pytest.mark.parametrize("way", ["sweep", "stream", "strips", "packed"])
 def test_a_plan_of_any_path_runs_every_item_of_a_batch(way: str) -> None:
     # the library itself never sweeps over a batch; a plan that is given may
     a, b = numbers(3, 2, 9, 25, dtype="float32"), numbers(2, 25, 67, dtype="float32", seed=1)

@@ -205,6 +205,7 @@ def test_loop_orders_touch_four_elements_a_term(order: str) -> None:
         ((20, 21, 9), {"machine": "haswell", "path": "direct"}),
         ((20, 1, 9), {"machine": "haswell", "path": "direct"}),
         ((6, 40, 30), {"machine": "haswell", "path": "stream"}),
+        ((16, 40, 70), {"machine": "haswell", "path": "strips"}),
         ((2, 300, 40), {"machine": "haswell", "path": "sweep", "dtype": "complex128"}),
     ],
 )
@@ -402,8 +403,10 @@ CLOSE = {
     "direct": (0, 0.3, 0.1, 0.01),
     "sweep": (0, 0.1, 0.05, 0.01),
     "stream": (0, 0.5, 0.2, 0.01),
+    "strips": (0, 0.5, 0.2, 0.01),
 }
 SHAPES = {"sweep": [(1, 1000, 900), (2, 1000, 900), (7, 1000, 900)], "stream": [(8, 1000, 900), (20, 1000, 900)]}
+SHAPES["strips"] = [(20, 1000, 900), (50, 400, 700)]
 BLOCKS = [(96, 96, 96), (300, 310, 290), (100, 500, 200), (500, 100, 300)]
 
 
@@ -427,7 +430,7 @@ def test_every_path_moves_what_the_rule_says(
 
 @pytest.mark.parametrize("path", CLOSE)
 def test_each_operand_is_predicted_for_itself(path: str) -> None:
-    m = {"sweep": 7, "stream": 13}.get(path, 70)
+    m = {"sweep": 7, "stream": 13, "strips": 21}.get(path, 70)
     steps = trace_plan(plan_on("haswell", m, 150, 90, path="packed" if path == "half" else path, threads=1))
     counts = simulate_trace(steps, "haswell")
     seen = counts.hits[0] + counts.misses[0]

@@ -32,7 +32,7 @@ import blisgemm
 from blisgemm.errors import BlisgemmValueError
 from blisgemm.machine import ISAS, KNOWN, host_isas, isas_of
 from blisgemm.ukernel import catalog, reference
-from blisgemm.ukernel.bind import KernelType, microkernel, microkernel_part, pack_micro_panels, sweep
+from blisgemm.ukernel.bind import KernelType, microkernel, microkernel_part, microkernel_strip, pack_micro_panels, sweep
 from blisgemm.ukernel.spec import SWEEP_STEPS, KernelSpec, vectors_of_sweep
 
 
@@ -62,8 +62,9 @@ WORDS = (
     "microkernel, columns",
     "microkernel_part",
     "microkernel, half",
+    "microkernel_strip",
 )
-PACKED, ROWS, COLUMNS, PARTS, HALF = range(5)
+PACKED, ROWS, COLUMNS, PARTS, HALF, STRIP = range(6)
 
 
 @njit
@@ -93,10 +94,20 @@ def parts_word(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj
         microkernel_part(kernel, m, n, p_cur, alpha, a[:, p:], b[p:], beta, c, conj, sums, p + 5 >= k)
 
 
+@njit
+def strip_word(kernel, word, m, n, k, alpha, a, b, a_pack, b_pack, beta, c, conj, sums):  # type: ignore[no-untyped-def]
+    for p in range(0, k, 5):
+        p_cur = min(5, k - p)
+        microkernel_strip(
+            kernel, m, n, p_cur, alpha, a_pack[p * kernel.mr * kernel.planes :],
+            b_pack[p * kernel.nr * kernel.planes :], beta, c, conj, sums, p + 5 >= k, b, min(p_cur, m),
+        )  # fmt: skip
+
+
 # The words of each way; a kernel is tried with the words of its own ways only, since each takes a second to compile.
 WORDS_OF = {
     "packed": (packed_word, PACKED), "direct": (rows_word, ROWS), "columns": (columns_word, COLUMNS),
-    "stream": (parts_word, PARTS), "half": (half_word, HALF),
+    "stream": (parts_word, PARTS), "half": (half_word, HALF), "strips": (strip_word, STRIP),
 }  # fmt: skip
 
 
@@ -180,8 +191,8 @@ def test_compiled_words_equal_their_numpy_meaning(spec: KernelSpec) -> None:
             sums = aligned(spec.sums, real)
             sums[:] = 0
             run[word](spec, word, m, n, k, alpha, a, b, *panels, beta, c, conj, sums)
-            source_a = panels[0] if word == PACKED else a
-            source_b = panels[1] if word in (PACKED, HALF) else b
+            source_a = panels[0] if word in (PACKED, STRIP) else a
+            source_b = panels[1] if word in (PACKED, STRIP, HALF) else b
             reference.microkernel(spec, m, n, k, alpha, source_a, source_b, beta, want, conj)
             expect_equal(c, want, case=f"{told} {WORDS[word]}: alpha {alpha} beta {beta} conj {conj}")
             assert surroundings(c) == around, f"{told} {WORDS[word]}: a gap of c was written"

@@ -114,7 +114,7 @@ def test_a_few_rows_or_columns_are_not_packed() -> None:
     kernels = {role: choose_kernel("float32", role)[0] for role in ("direct", "row", "column")}
     row = blisgemm.make_plan(1, 3000, 3000)
     assert (row.path, row.kernel, row.step) == ("sweep", kernels["row"], SWEEP_STEPS)
-    sweep_rows, _, step = few_of(row.machine, "float32")
+    sweep_rows, _, _, step = few_of(row.machine, "float32")
     if kernels["direct"].mr > sweep_rows:
         rows = blisgemm.make_plan(kernels["direct"].mr, 3000, 3000)
         assert (rows.path, rows.kernel, rows.step) == ("stream", kernels["direct"], step)

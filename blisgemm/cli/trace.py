@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mr", type=int, help="rows of the micro-tile, with --nr, in place of a kernel's")
     parser.add_argument("--nr", type=int, help="columns of the micro-tile")
     parser.add_argument("--kernel", help="a kernel of the catalog, such as f32_6x16_avx2")
-    parser.add_argument("--path", help="direct, sweep, stream or packed, in place of the rule")
+    parser.add_argument("--path", help="direct, sweep, stream, strips or packed, in place of the rule")
     parser.add_argument("--half", action=argparse.BooleanOptionalAction, help="read A as it lies, or pack it")
     parser.add_argument("--threads", type=int, default=1, help="for how many threads the work is cut (default: 1)")
     parser.add_argument("--steps", type=int, default=16, help="steps to show (default: 16)")

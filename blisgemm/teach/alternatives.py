@@ -13,8 +13,8 @@ from typing import Any
 
 from ..blocking import A_SHARE, B_SHARE, even_columns, even_rows, footprints, kc_for, low_et_al, pack_together
 from ..errors import BlisgemmValueError
-from ..limits import TILE_GAIN
-from ..plan import Plan
+from ..limits import STRIP_ROWS, TILE_GAIN
+from ..plan import PASSING, Plan
 from ..ukernel import catalog
 from ..ukernel.spec import KernelSpec
 from ..ways import few_of
@@ -26,7 +26,7 @@ from .traffic import traffic_of
 __all__ = ["LOW", "Alternative", "alternatives_to", "loads_per_k"]
 
 LOW = "Low et al."
-_PATHS = ("direct", "sweep", "stream", "packed")
+_PATHS = ("direct", *PASSING, "packed")
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,15 @@ def _candidates(plan: Plan, kernel: KernelSpec, make: Maker) -> Iterator[Found]:
 def _paths(plan: Plan, make: Maker) -> Iterator[Found]:
     rule = plan.reasons[0].removeprefix("path: ") if plan.reasons else ""
     m = plan.n if plan.swapped else plan.m
-    sweep_rows, stream_rows, _ = few_of(plan.machine, plan.dtype)
-    rows = {"sweep": sweep_rows, "stream": stream_rows}
+    sweep_rows, stream_rows, _, _ = few_of(plan.machine, plan.dtype)
+    strip_rows = STRIP_ROWS.get((plan.machine.isa.name, plan.dtype), 0)
+    rows = {"sweep": sweep_rows, "stream": stream_rows, "strips": strip_rows}
     for path in _PATHS:
         if path == plan.path:
             continue
         why = f"it is for at most {rows[path]} rows, here are {m}" if m > rows.get(path, m) else rule
+        if rows.get(path, 1) == 0:
+            why = f"on {plan.machine.isa.name} packing was as fast with any number of rows"
         try:
             yield "path", path, make(path=path), why
         except BlisgemmValueError as error:

@@ -39,7 +39,7 @@ MODEL = (
     "hold whatever fits, and nothing at first; beta = 0; other cores are idle.",
     "Times: each limit alone, the others taking nothing; the longest rules, if all overlap. If none overlap, their sum "
     "counts. Neither sees latency, the instructions of packing, or edges. Where an alternative seems faster than what "
-    "runs, a measurement decided (the sources stand in blisgemm/ways.py and blisgemm/blocking.py).",
+    "runs, a measurement decided (the sources stand in blisgemm/limits.py and blisgemm/blocking.py).",
 )
 
 
@@ -236,7 +236,8 @@ def places_of(plan: Plan) -> tuple[Footprint, ...]:
     sums = 1
     for extent in plan.sums_shape[1:]:
         sums *= extent
-    return near[0], _fitting(plan, f"{plan.step} rows of B", plan.step * min(blocking.nc, n) * size), _fitting(
+    columns = kernel.nr if plan.path == "strips" else blocking.nc
+    return near[0], _fitting(plan, f"{plan.step} rows of B", plan.step * min(columns, n) * size), _fitting(
         plan, "waiting sums", sums * kernel.real_bits // 8
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..ladder import DTYPES, rung_of
 from ..machine.facts import Machine
 from ..machine.isas import GENERIC
+from ..plan import PASSING
 from ..ukernel import catalog
 from ..ukernel.spec import KernelSpec
 from .cachesim import Counts, simulate_trace
@@ -86,7 +87,7 @@ class Order:
     def least_steps(self, problem: Problem, blocks: Blocks) -> int:
         """Return how many steps it takes at least, without recording any."""
         own = plan_on(problem.machine, *problem.extents, problem.dtype, threads=1)
-        if own.path in ("stream", "sweep") and not self.axes:
+        if own.path in PASSING and not self.axes:
             return 1
         assert own.kernel is not None  # every dtype here has kernels, and every extent is at least 1
         mr, nr = (blocks[x] if x in self.axes else getattr(own.kernel, x) for x in _TILE)

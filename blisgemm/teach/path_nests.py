@@ -131,6 +131,15 @@ def nest_of(x: Blocks, line_bytes: int, at_once: tuple[int, int] = (1, 1)) -> Ne
         if x.access == "copied":
             places[B_PACK] = Place("p", "j", x.k, x.n)
             loops, body = (Loop("i", max(1, x.m), ((B, B_PACK),)), *loops), (A, B_PACK, C)
+    elif x.path == "strips":
+        places[SUMS] = Place("i", "j", _share(x.m, 1, x.mr), x.nc, x.mr, x.nr, x.wide)
+        places[A_PACK] = Place("i", "p", _share(x.m, 1, x.mr), x.kc, pad_rows=x.mr)
+        places[B_PACK] = Place("p", "j", x.step, x.nr, pad_columns=x.nr)
+        loops = (
+            Loop("j", x.nc), Loop("p", x.kc, ((A, A_PACK),), ends=(C,)), Loop("p", x.step),
+            Loop("j", x.nr, ((B, B_PACK),)), Loop("i", x.mr),
+        )  # fmt: skip
+        body, written = (A_PACK, B_PACK, SUMS), (SUMS,)
     else:
         places[SUMS] = Place("i", "j", _share(x.m, 1, _sum_rows(x)), x.nc, _sum_rows(x), _sum_columns(x), x.wide)
         tiles = (Loop("j", x.nr), Loop("i", x.mr)) if x.path == "stream" else (Loop("i", x.mr),)
@@ -169,6 +178,13 @@ def elements(x: Blocks) -> dict[int, int]:
         b = {B: k * n, B_PACK: (1 + rows) * k * n} if x.access == "copied" else {B: rows * k * n}
         return {A: columns * m * k, **b, C: result}
     steps = sum(-(-min(x.kc, k - pc) // x.step) for pc in range(0, k, x.kc))
+    if x.path == "strips":
+        panels, sums = -(-n // x.nc), rows * x.mr * columns * x.nr * x.wide
+        of_a, of_b = k * rows * x.mr, k * columns * x.nr
+        return {
+            A: panels * m * k, A_PACK: (panels + columns) * of_a, B: k * n, B_PACK: (1 + rows) * of_b, C: result,
+            SUMS: 2 * steps * sums,
+        }  # fmt: skip
     if x.path == "stream":
         sums = rows * x.mr * columns * x.nr * x.wide
         return {A: columns * m * k, B: rows * k * n, C: result, SUMS: 2 * steps * sums}

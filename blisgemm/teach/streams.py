@@ -12,7 +12,7 @@ neighbours in a line hit. A matrix lies as NumPy's default has it, by rows (C-co
 
 - pack of A: micro-panel after micro-panel, for each p the mr rows; of B: for each p the columns of the whole piece.
 - microkernel: for each p the column of A and the row of B; then the tile of C, read unless it is the first kc block.
-- sums that wait in memory (``stream``, ``sweep``) are the operand "sums".
+- sums that wait in memory (``plan.PASSING``) are the operand "sums".
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BlisgemmTypeError, BlisgemmValueError
+from ..plan import PASSING
 from .trace import MICROKERNEL, PACK_A, Trace
 
 __all__ = [
@@ -117,7 +118,9 @@ def sizes_of(steps: Trace) -> dict[int, int]:
         sizes[B_PACK] = steps.nb * kc
     elif steps.access == "copied":
         sizes[B_PACK] = steps.k * steps.n
-    elif steps.path in ("stream", "sweep"):
+    elif steps.path in PASSING:
+        if steps.path == "strips":
+            sizes |= {A_PACK: -(-steps.m // steps.mr) * steps.mr * kc, B_PACK: steps.step * steps.nr}
         sizes[SUMS] = -(-steps.m // steps.mr) * steps.mr * steps.nc * _sums_per_element(steps)
     return sizes
 
@@ -162,9 +165,14 @@ def _of_microkernels(steps: Trace, numbers: Any) -> tuple[Table, Table]:
 
     if steps.path == "packed" and not steps.half:
         a = ref(A_PACK, (i0 - event["ic"]) // steps.mr * (steps.mr * kc_row), 0, 0, steps.mr, steps.mr, 1, READ)
+    elif steps.path == "strips":
+        inside = (p0 - event["pc"]) * steps.mr
+        a = ref(A_PACK, i0 // steps.mr * (steps.mr * kc_row) + inside, 0, 0, steps.mr, steps.mr, 1, READ)
     else:
         a = ref(A, i0 * rs_a + p0 * cs_a, 0, 0, cs_a, m_cur, rs_a, READ)
-    if steps.path == "packed":
+    if steps.path == "strips":
+        b = ref(B_PACK, 0, 0, 0, steps.nr, steps.nr, 1, READ)
+    elif steps.path == "packed":
         b = ref(B_PACK, j0 % steps.nb // steps.nr * (steps.nr * kc_row), 0, 0, steps.nr, steps.nr, 1, READ)
     elif steps.access == "copied":
         b = ref(B_PACK, p0 * steps.n + j0, 0, 0, steps.n, n_cur, 1, READ)
@@ -174,9 +182,9 @@ def _of_microkernels(steps: Trace, numbers: Any) -> tuple[Table, Table]:
     first_block = np.where(event["pc"] == 0, WRITE, UPDATE)
     c = ref(C, i0 * rs_c + j0 * cs_c, 0, 0, rs_c, n_cur, cs_c, first_block)
     parts = [(p1 - p0, a, b), (np.where(ends, m_cur, 0), c)]
-    if steps.path in ("stream", "sweep"):
+    if steps.path in PASSING:
         wide = _sums_per_element(steps)
-        if steps.path == "stream":
+        if steps.path != "sweep":
             tiles = -(-steps.m // steps.mr)
             base, count = (
                 (event["jr"] // steps.nr * tiles + i0 // steps.mr) * (steps.mr * steps.nr),
@@ -209,6 +217,8 @@ def _of_packing(steps: Trace, event: Any) -> list[tuple[Any, ...]]:
             panels.append((p1 - p0, source, (A_PACK, to, 0, 0, mr, mr, 1, WRITE)))
         return panels
     source = (B, p0 * rs_b + j0 * cs_b, 0, 0, rs_b, j1 - j0, cs_b, READ)
+    if steps.path == "strips":
+        return [(p1 - p0, source, (B_PACK, 0, 0, 0, nr, nr, 1, WRITE))]
     if steps.path != "packed":
         return [(p1 - p0, source, (B_PACK, 0, 0, 0, steps.n, steps.n, 1, WRITE))]
     first = j0 % steps.nb // nr

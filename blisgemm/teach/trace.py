@@ -64,7 +64,7 @@ class Trace:
         swapped: whether C' = B' A' is computed.
         kernel: the name of the microkernel. machine: whose blocks they are.
         events: a structured array (``EVENT``), one row a step.
-        rows_first: whether the direct path goes along the rows of C. step: values of p in one pass of sweep or stream.
+        rows_first: whether the direct path goes along the rows of C. step: values of p in one pass where B passes by.
     """
 
     m: int
@@ -187,6 +187,22 @@ class _Recorder:
         ic, pc, jb = self.loops
         self.rows.append((PACK_B, ic, pc, jb, -1, -1, 0, 0, block.column, block.column_end, block.row, block.row_end))
 
+    def pack_a_for_strips(self, kernel: Any, panel: Region, out: Region) -> None:
+        jc, pc = self.loops
+        self.rows.append((PACK_A, 0, pc, jc, -1, -1, panel.row, panel.row_end, 0, 0, panel.column, panel.column_end))
+
+    def pack_strip(self, kernel: Any, block: Region, out: Region) -> None:
+        jc, pc, _, jr = self.loops
+        span = (block.column, block.column_end, block.row, block.row_end)
+        self.rows.append((PACK_B, 0, pc, jc, -1, jr - jc, 0, 0, *span))
+
+    def microkernel_strip(
+        self, kernel: Any, m_cur: int, n_cur: int, p_cur: int, alpha: Any, a: Region, b: Region, beta: Any, c: Region,
+        conj: int, sums: Any, last: bool, ahead: Region, rows_ahead: int,
+    ) -> None:  # fmt: skip
+        jc, pc, p = self.loops[:3]
+        self._note((-1, pc, jc, c.row, c.column - jc), m_cur, n_cur, p_cur, p, c)
+
     def copy(self, b: Region) -> None:
         """Note that all of B is copied."""
         self.rows.append((PACK_B, -1, -1, -1, -1, -1, 0, 0, b.column, b.column_end, b.row, b.row_end))
@@ -221,10 +237,11 @@ class _Recorder:
     ) -> None:  # fmt: skip
         self.microkernel_part(kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last)
 
-    def words(self) -> dict[str, Any]:
-        """Return the names of ``loops`` and what they shall mean."""
-        names = ("range", "pack_a", "pack_b", "microkernel_of", "microkernel", "microkernel_part", "sweep")
-        return {name: getattr(self, name) for name in names}
+    def words(self, path: str) -> dict[str, Any]:
+        """Return the names of ``loops`` and what they shall mean on a path."""
+        names = ("range", "pack_a", "pack_b", "microkernel_of", "microkernel", "microkernel_part", "microkernel_strip")
+        found = {name: getattr(self, name) for name in (*names, "sweep")}
+        return found | ({"pack_a": self.pack_a_for_strips, "pack_b": self.pack_strip} if path == "strips" else {})
 
 
 def trace(
@@ -305,7 +322,7 @@ def trace_plan(plan: Plan) -> Trace:
             raise BlisgemmValueError(_too_many(f"{least:,} or more"))
     recorder = _Recorder()
     if kernel is not None and blocking is not None:
-        _follow(relinked(loops, **recorder.words()), recorder, plan, kernel, blocking, m, n, k)
+        _follow(relinked(loops, **recorder.words(plan.path)), recorder, plan, kernel, blocking, m, n, k)
     events = recorder.rows.array()
     packed, tile_rows = plan.path == "packed", kernel.mr if kernel else 1
     if kernel and plan.path == "sweep":
@@ -339,7 +356,8 @@ def _follow(
         rows_first = plan.rows_first and plan.access != "copied"  # as ``entry.run_copied`` has it
         words["direct"](kernel, access, blocking.kc, rows_first, one, a, b, zero, c, 0)
     else:
-        nest = words["stream" if plan.path == "stream" else "sweep_rows"]
+        nest = words["sweep_rows" if plan.path == "sweep" else plan.path]
+        packed = tuple(Region.whole(*shape[-2:]) for shape in plan.waiting_shapes[1:])
         nest(
             kernel,
             blocking.kc,
@@ -351,6 +369,7 @@ def _follow(
             c,
             0,
             np.zeros((*plan.sums_shape[1:-1], plan.sums_shape[-1])),
+            *packed,
         )
 
 

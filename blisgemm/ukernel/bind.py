@@ -1,6 +1,6 @@
 """The Numba glue: a kernel is a type, and the words that compiled loops may call.
 
-Knows: how a KernelSpec passes through Numba, and how ``microkernel``, ``microkernel_part``, ``sweep`` and
+Knows: how a KernelSpec passes through Numba, and how ``microkernel`` and its kin, ``sweep`` and
 ``pack_micro_panels`` are lowered. Does not know: what the vector code looks like (``emit``, ``sweep``, ``packer``).
 Called by ``loops``, ``pack`` and ``entry``.
 
@@ -39,7 +39,7 @@ from .vec import I64, at
 
 __all__ = [
     "KernelType", "inlined", "microkernel", "microkernel_items", "microkernel_of", "microkernel_part",
-    "pack_micro_panels", "sweep",
+    "microkernel_strip", "pack_micro_panels", "sweep",
 ]  # fmt: skip
 
 _INTEGER_FACTS = ("mr", "nr", "planes", "itemsize", "lanes", "chains", "sums", "sweep_rows")
@@ -138,6 +138,18 @@ def microkernel_part(  # type: ignore[no-untyped-def]
     reference.microkernel_part(kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last)
 
 
+def microkernel_strip(  # type: ignore[no-untyped-def]
+    kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last, ahead, rows_ahead
+):
+    """Do the same with micro-panels (1-D), and ask meanwhile for what a later call needs.
+
+    Args: as ``microkernel_part``'s, and
+        ahead, rows_ahead: a matrix (2-D), the first nr columns of whose first so many rows are asked for; they need not
+            exist. At most p_cur rows.
+    """
+    reference.microkernel_part(kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last)
+
+
 def microkernel_items(  # type: ignore[no-untyped-def]
     kernel, m_cur, n_cur, kc_cur, alpha, a, b, c, conj, first, items, ir, jr, group, turns, turn, steps
 ):
@@ -198,6 +210,16 @@ def _type_microkernel(context: Any) -> Any:
 def _type_microkernel_part(context: Any) -> Any:
     def typer(  # type: ignore[no-untyped-def]
         kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last
+    ):
+        return types.void if isinstance(kernel, KernelType) else None
+
+    return typer
+
+
+@type_callable(microkernel_strip)
+def _type_microkernel_strip(context: Any) -> Any:
+    def typer(  # type: ignore[no-untyped-def]
+        kernel, m_cur, n_cur, p_cur, alpha, a, b, beta, c, conj, sums, last, ahead, rows_ahead
     ):
         return types.void if isinstance(kernel, KernelType) else None
 
@@ -276,6 +298,16 @@ def _lower_microkernel_part(context: Any, builder: Any, sig: Any, args: Any) -> 
     sums, _ = _array(context, builder, types_[9], args[10])
     extra = [sums, _as_i64(builder, args[11])]
     _call_microkernel(context, builder, kernel_t.spec, Access.PARTS, types_[:9], args[1:10], extra)
+    return context.get_dummy_value()
+
+
+@lower_builtin(microkernel_strip, types.VarArg(types.Any))
+def _lower_microkernel_strip(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    kernel_t, *types_ = sig.args
+    sums, _ = _array(context, builder, types_[9], args[10])
+    ahead, ahead_strides = _array(context, builder, types_[11], args[12])
+    extra = [sums, _as_i64(builder, args[11]), ahead, ahead_strides[0], _as_i64(builder, args[13])]
+    _call_microkernel(context, builder, kernel_t.spec, Access.STRIP, types_[:9], args[1:10], extra)
     return context.get_dummy_value()
 
 
@@ -375,7 +407,7 @@ def _call_microkernel(
     a_data = start if a_data is None else a_data
     b_data, b_strides = _array(context, builder, b_t, b)
     c_data, c_strides = _array(context, builder, c_t, c)
-    a_steps = [I64(0), I64(0)] if access is Access.PACKED else a_strides
+    a_steps = [I64(0), I64(0)] if access in (Access.PACKED, Access.STRIP) else a_strides
     b_step = I64(0) if b_t.ndim == 1 else b_strides[-1 if access is Access.COLUMNS else 0]
     factors = _factors(context, builder, spec, (alpha_t, alpha), (beta_t, beta))
     builder.call(

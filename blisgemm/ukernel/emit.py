@@ -66,17 +66,18 @@ from .vec import I64, PTR, add_target, at, count_loop, keep_loads_here, load, pr
 __all__ = ["ARGUMENTS", "Access", "arguments", "emit_microkernel", "variants"]
 
 # The C-like signature; strides in bytes, conj as above, ``factors`` the address of alpha and beta
-# (``microtile.FACTORS``). Kernels of parts take OF_PARTS too.
+# (``microtile.FACTORS``). Kernels of parts and of strips take more.
 ARGUMENTS = (
     "m_cur", "n_cur", "kc_cur", "a", "rs_a", "cs_a", "b", "rs_b", "c", "rs_c", "cs_c", "factors", "conj",
 )  # fmt: skip
 OF_PARTS = ("sums", "last")
+OF_STRIPS = (*OF_PARTS, "ahead", "rs_ahead", "rows_ahead")  # what is asked for meanwhile: a row of nr columns a step
 # How many, bytes from one to the next, and what is asked for ahead: ``turns`` times an item, from each matrix, first
 # ``ahead`` bytes from where the item begins, then ``step`` bytes further every time.
 OF_ITEMS = (
     "items", "next_a", "next_b", "next_c", "turns", "ahead_a", "ahead_b", "ahead_c", "step_a", "step_b", "step_c",
 )  # fmt: skip
-_POINTERS = {"a", "b", "c", "factors", "sums"}
+_POINTERS = {"a", "b", "c", "factors", "sums", "ahead"}
 
 # A direct kernel has a variant for every number of rows while its largest tile has at most so many vectors. A
 # larger one, or one that transposes columns, has them for powers of two, and the rows in between are computed as the
@@ -86,7 +87,7 @@ EVERY_ROW = 16
 
 def arguments(access: Access) -> tuple[str, ...]:
     """Return the names of the arguments of a kernel with this access."""
-    return ARGUMENTS + {Access.PARTS: OF_PARTS, Access.ITEMS: OF_ITEMS}.get(access, ())
+    return ARGUMENTS + {Access.PARTS: OF_PARTS, Access.STRIP: OF_STRIPS, Access.ITEMS: OF_ITEMS}.get(access, ())
 
 
 def variants(spec: KernelSpec, access: Access) -> tuple[int, ...]:
@@ -115,9 +116,12 @@ def emit_microkernel(module: ir.Module, spec: KernelSpec, access: Access) -> ir.
         argument.name = text
     b = ir.IRBuilder(function.append_basic_block("entry"))
     args = dict(zip(names, function.args, strict=True))
-    if access in (Access.PACKED, Access.HALF):
-        tile = _Kernel(spec, access, b, args, spec.mr, spec.row_vectors, exact=access is Access.PACKED)
-        tile.update_c(tile.form_tile(tile.sum_over_p(masked=False)))
+    if access in (Access.PACKED, Access.HALF, Access.STRIP):
+        tile = _Kernel(spec, access, b, args, spec.mr, spec.row_vectors, exact=access is not Access.HALF)
+        sums = tile.sum_over_p(masked=False)
+        if access is Access.STRIP:
+            tile.leave_unless_last(sums)
+        tile.update_c(tile.form_tile(sums))
     else:
         _emit_variants(spec, access, b, args)
     return function
@@ -202,7 +206,8 @@ class _Kernel(MicroTile):
     ) -> None:  # fmt: skip
         super().__init__(spec, b, args, rows, vectors)
         self.access, self.exact = access, exact
-        self.b_packed = access in (Access.PACKED, Access.HALF)
+        self.a_packed = access in (Access.PACKED, Access.STRIP)
+        self.b_packed = self.a_packed or access is Access.HALF
 
     # ---- the sum over p ------------------------------------------------------------------
 
@@ -232,7 +237,11 @@ class _Kernel(MicroTile):
             return turn
 
         carried = [I64(0), I64(0), *start]
-        if self.b_packed:  # the rows of C are asked for one after the other, while p runs
+        if access is Access.STRIP:
+            asking = self.asking(steps(1))
+            carried = count_loop(b, self.args["rows_ahead"], [self.args["ahead"], *carried], asking, "asking")[1:]
+            kc = b.sub(kc, self.args["rows_ahead"])
+        elif self.b_packed:  # the rows of C are asked for one after the other, while p runs
             turns = b.udiv(kc, I64(self.spec.mr * turn_steps))
 
             def row(i: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
@@ -242,6 +251,18 @@ class _Kernel(MicroTile):
             carried = count_loop(b, I64(self.spec.mr), carried, row, "row")
             kc = b.sub(kc, b.mul(turns, I64(self.spec.mr * turn_steps)))
         return self.turns(kc, carried, turn_steps, steps)[2:]
+
+    def asking(self, step):  # type: ignore[no-untyped-def]
+        """Return a turn that asks for a row of what a later call needs, and then does one step."""
+        b, line_bytes = self.b, 64
+
+        def turn(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+            row, *rest = carried
+            for line in range(0, self.spec.nr * self.spec.itemsize, line_bytes):  # generation loop
+                prefetch_read(b, at(b, row, line))
+            return [at(b, row, self.args["rs_ahead"]), *step(index, rest)]
+
+        return turn
 
     def loop_over_columns(self, kc: ir.Value, start: list[ir.Value], *, masked: bool) -> list[ir.Value]:
         """Emit the k loop over B's own columns: transposed parts, then step by step what fills no part."""
@@ -280,7 +301,8 @@ class _Kernel(MicroTile):
 
     def distance_ahead(self) -> ir.Value | None:
         """Emit how far ahead rows of B are asked for, if at all."""
-        steps = PACKED_ROWS_AHEAD.get(self.spec.isa.vector_bytes) if self.b_packed else None
+        from_l2 = self.b_packed and self.access is not Access.STRIP
+        steps = PACKED_ROWS_AHEAD.get(self.spec.isa.vector_bytes) if from_l2 else None
         if steps is not None:
             return I64(steps * self.spec.nr * self.spec.itemsize)
         if self.access is Access.ROWS and self.vectors >= WIDE_ROW:
@@ -291,7 +313,7 @@ class _Kernel(MicroTile):
     def step_of_a(self) -> ir.Value:
         if self.access is Access.HALF:
             return I64(self.spec.itemsize)
-        return I64(self.spec.mr * self.spec.itemsize) if self.access is Access.PACKED else self.args["cs_a"]
+        return I64(self.spec.mr * self.spec.itemsize) if self.a_packed else self.args["cs_a"]
 
     def step_of_b(self) -> ir.Value:
         return I64(self.spec.nr * self.spec.itemsize) if self.b_packed else self.args["rs_b"]
@@ -304,7 +326,7 @@ class _Kernel(MicroTile):
     def row_pointers(self) -> list[ir.Value]:
         """Emit where row i of A starts; rows past m_cur are clamped to the last one that exists."""
         b, a = self.b, self.args["a"]
-        if self.access is Access.PACKED:
+        if self.a_packed:
             return [at(b, a, i * self.real_bytes) for i in range(self.rows)]
         rows = [a]
         for i in range(1, self.rows):  # generation loop
@@ -332,7 +354,7 @@ class _Kernel(MicroTile):
     ) -> list[ir.Value]:
         """Emit one k step: one fma per accumulator of the vectors given, ordered [row][vector][chain]."""
         spec = self.spec
-        element_of_a = load_column_of_a(self.b, spec, rows, a_offset, packed=self.access is Access.PACKED)
+        element_of_a = load_column_of_a(self.b, spec, rows, a_offset, packed=self.a_packed)
         # chain -> (plane of A, plane of B): rr, ii, ri, ir
         chains = ((0, 0), (1, 1), (0, 1), (1, 0))[: spec.chains]
         following = list(sums)
@@ -373,7 +395,7 @@ class _Kernel(MicroTile):
 
     def first_sums(self) -> list[ir.Value]:
         count = self.rows * self.vectors * self.spec.chains
-        if self.access is not Access.PARTS:
+        if self.access not in (Access.PARTS, Access.STRIP):
             return [ir.Constant(self.vector, None)] * count
         return [load(self.b, self.address_of_sum(i), self.vector, align=16) for i in range(count)]
 

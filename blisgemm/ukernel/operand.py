@@ -87,6 +87,7 @@ class Access(Enum):
     COLUMNS = "columns"  # the matrices; B has unit row stride
     ITEMS = "items"  # as ROWS, many products of one shape: beta = 0, real alpha, unit column stride of C
     PARTS = "parts"  # as ROWS, but a kc block may come in parts, between which the sums wait in memory
+    STRIP = "strip"  # as PACKED, in parts likewise
 
 
 @dataclass(frozen=True)

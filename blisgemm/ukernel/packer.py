@@ -175,7 +175,8 @@ class _Packer:
     def copy_columns(self, panels: int) -> None:
         def step(p: ir.Value) -> None:
             source = self.source(0, p)
-            later = self.source(0, self.b.add(p, I64(ROWS_AHEAD)))
+            following, last = self.b.add(p, I64(ROWS_AHEAD)), self.b.sub(self.kc, I64(1))
+            later = self.source(0, self.b.select(self.b.icmp_signed("<", following, last), following, last))
             for line in range(0, panels * self.step_bytes, 64):
                 prefetch_read(self.b, at(self.b, later, line))
             for panel in range(panels):  # generation loop

@@ -48,13 +48,7 @@ def microkernel(
     c: Array, conj: int,
 ) -> None:  # fmt: skip
     """Update c[:m_cur, :n_cur]; see ``bind.microkernel``."""
-    a_rows = unpack_micro_panel(kernel, kernel.mr, kc_cur, a) if a.ndim == 1 else a
-    b_rows = unpack_micro_panel(kernel, kernel.nr, kc_cur, b).T if b.ndim == 1 else b
-    a_rows, b_rows = a_rows[:m_cur, :kc_cur], b_rows[:kc_cur, :n_cur]
-    if conj & 1:
-        a_rows = a_rows.conj()
-    if conj & 2:
-        b_rows = b_rows.conj()
+    a_rows, b_rows = _parts(kernel, m_cur, n_cur, kc_cur, a, b, conj)
     _update(c[:m_cur, :n_cur], alpha, _product(kernel, a_rows, b_rows), beta)
 
 
@@ -63,13 +57,21 @@ def microkernel_part(
     c: Array, conj: int, sums: Array, last: bool,
 ) -> None:  # fmt: skip
     """Add p_cur steps to the sums, and update c[:m_cur, :n_cur] with the last; see ``bind.microkernel_part``."""
-    a_rows, b_rows = a[:m_cur, :p_cur], b[:p_cur, :n_cur]
-    a_rows = a_rows.conj() if conj & 1 else a_rows
-    b_rows = b_rows.conj() if conj & 2 else b_rows
+    a_rows, b_rows = _parts(kernel, m_cur, n_cur, p_cur, a, b, conj)
     s = sums[: m_cur * n_cur * kernel.planes].view(kernel.acc_dtype).reshape(m_cur, n_cur)
     s += _product(kernel, a_rows, b_rows)
     if last:
         _update(c[:m_cur, :n_cur], alpha, s, beta)
+
+
+def _parts(
+    kernel: KernelSpec, m_cur: int, n_cur: int, p_cur: int, a: Array, b: Array, conj: int
+) -> tuple[Array, Array]:
+    """Return the rows of A and of B that meet: of micro-panels (1-D) or of the matrices (2-D), conjugated if asked."""
+    a_rows = unpack_micro_panel(kernel, kernel.mr, p_cur, a) if a.ndim == 1 else a
+    b_rows = unpack_micro_panel(kernel, kernel.nr, p_cur, b).T if b.ndim == 1 else b
+    a_rows, b_rows = a_rows[:m_cur, :p_cur], b_rows[:p_cur, :n_cur]
+    return a_rows.conj() if conj & 1 else a_rows, b_rows.conj() if conj & 2 else b_rows
 
 
 def _product(kernel: KernelSpec, a_rows: Array, b_rows: Array) -> Array:
