@@ -32,7 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=given.positive_list, default="1000,2000", help="n, by commas")
     parser.add_argument("--dtype", type=given.dtype_list, default="f32,f64", help="by commas")
     parser.add_argument("--shapes", help="mr x nr by commas, e.g. 12x32,8x48; the plan's own kernel by default")
-    parser.add_argument("--arch", help="as BLISGEMM_ARCH: haswell, skx, sse2")
+    parser.add_argument("--arch", help="as BLISGEMM_ARCH: haswell, skylake-x, sse2")
     parser.add_argument("--seconds", type=float, default=3.0, help="about how long per table (default 3)")
     return parser.parse_args()
 

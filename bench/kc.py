@@ -27,7 +27,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=given.positive_list, default="500,1000,2000", help="n, by commas")
     parser.add_argument("--mc", type=int, help="rows of the panel of A, instead of the model's")
     parser.add_argument("--nc", type=int, help="columns of the block of B, instead of the model's")
-    parser.add_argument("--arch", help="as BLISGEMM_ARCH; NumPy's BLAS is held to the like: haswell, skx, sse2")
+    parser.add_argument("--arch", help="as BLISGEMM_ARCH; NumPy's BLAS is held to the like: haswell, skylake-x, sse2")
     parser.add_argument("--seconds", type=float, default=10.0, help="about how long per size and kernel (default 10)")
     parser.add_argument("--no-numpy", action="store_true", help="leave np.matmul out")
     return parser.parse_args()

@@ -23,9 +23,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=given.positive_list, default="16,64,300", help="of A, by commas")
     parser.add_argument("--columns", type=given.positive_list, default="8,16,32,64", help="of B, by commas")
     parser.add_argument("--depths", type=given.positive_list, default="700,4000", help="k, by commas")
-    parser.add_argument("--row-bytes", type=int, default=0, help="how far apart the rows of B lie; default: they touch")
-    parser.add_argument("--seconds", type=float, default=0.2, help="about how long per cell (default 0.2)")
-    parser.add_argument("--arch", help="as BLISGEMM_ARCH: haswell, skx, sse2")
+    parser.add_argument(
+        "--row-bytes",
+        type=int,
+        default=0,
+        help="how far apart the rows of B lie, a multiple of the element's; default: they touch",
+    )
+    parser.add_argument(
+        "--seconds", type=given.positive_seconds, default=0.2, help="about how long per cell (default 0.2)"
+    )
+    parser.add_argument("--arch", help="as BLISGEMM_ARCH: haswell, skylake-x, sse2")
     return parser.parse_args()
 
 
@@ -62,6 +69,11 @@ def cell(dtype, m, n, k, options, clock) -> str:  # type: ignore[no-untyped-def]
     from blisgemm.driver import route_of
     from blisgemm.errors import BlisgemmValueError
 
+    if options.row_bytes < 0 or options.row_bytes % dtype.itemsize or 0 < options.row_bytes < n * dtype.itemsize:
+        raise SystemExit(
+            f"--row-bytes: expected a multiple of {dtype.itemsize}, at least {n * dtype.itemsize}; got "
+            f"{options.row_bytes}"
+        )
     rng = np.random.default_rng(0)
     row = max(n, options.row_bytes // dtype.itemsize)
     a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, row)))

@@ -11,7 +11,8 @@ import numpy as np
 
 from . import operands as _operands
 from .errors import BlisgemmTypeError, BlisgemmValueError
-from .gufunc import NOT_GIVEN, general_matmul
+from .forking import compiling
+from .gufunc import NOT_GIVEN, driver, general_matmul
 from .outcome import DECLINED, DONE, EXCHANGE, LANE_BATCH, PLAIN, SPARE_EXTENT, TURN_A, TURN_B, VECTORS
 from .parallel import check_threads, get_num_threads
 from .plan import Plan, numpy_plan
@@ -91,9 +92,7 @@ def _run(prepared: _operands.Operands, limit: int, plan: Plan | None) -> Any:
         chosen = _checked_plan(plan, chosen)
     if chosen.path == "numpy":
         return _by_numpy(prepared)
-    from .driver import run
-
-    return run(chosen, prepared)
+    return driver().run(chosen, prepared)
 
 
 def _plan_of(prepared: _operands.Operands, limit: int) -> Plan:
@@ -101,9 +100,8 @@ def _plan_of(prepared: _operands.Operands, limit: int) -> Plan:
     dtype = prepared.target.dtype
     if _operands.kernel_dtype(dtype) is None:
         return numpy_plan(m, n, k, dtype.name, f"dtype: {dtype.name} has no kernel yet, so NumPy multiplies it")
-    from .driver import plan_operands
-
-    return plan_operands(prepared, limit)
+    plan: Plan = driver().plan_operands(prepared, limit)
+    return plan
 
 
 def _checked_plan(plan: Any, natural: Plan) -> Plan:
@@ -241,6 +239,11 @@ def _open_lane(x1: Any, x2: Any) -> Any:
     name = _operands.kernel_dtype(x1.dtype)
     if name is None:
         return None
+    with compiling():
+        return _opened(x1, x2, name)
+
+
+def _opened(x1: Any, x2: Any, name: str) -> Any:
     from .compiled import entry_point, is_kept
 
     kernel = choose_kernel(name, "direct")[0]
@@ -371,11 +374,9 @@ def _by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any,
 
 def _planned(routes: Any, key: tuple[int, int], dtype: Any) -> Any:
     """Plan a product that the lane has not met, and keep what runs it."""
-    from .driver import planned
-
     if len(routes) >= _MOST_ROUTES:
         routes.clear()
-    route = routes[key] = planned(key[0], _operands.kernel_dtype(dtype), key[1])  # type: ignore[arg-type]
+    route = routes[key] = driver().planned(key[0], _operands.kernel_dtype(dtype), key[1])  # type: ignore[arg-type]
     return route
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numba import config, types
@@ -19,6 +19,7 @@ from numba.np import numpy_support
 from . import entry
 from .cache import DiskCache
 from .errors import BlisgemmError
+from .forking import compiling
 from .team import TEAM
 from .ukernel.bind import KernelType
 from .ukernel.ndarray import PyObject, layout_is_as_expected
@@ -76,7 +77,8 @@ def _cached(name: str) -> Any:
 def is_kept(name: str, kernel: KernelSpec) -> bool:
     """Whether the cache folder had the machine code of ``entry.<name>`` for ``kernel`` when first asked."""
     dispatcher = _cached(name)
-    return bool(dispatcher._cache.has(_signature(name, kernel), dispatcher.targetctx))
+    with compiling():
+        return bool(dispatcher._cache.has(_signature(name, kernel), dispatcher.targetctx))
 
 
 @cache
@@ -85,10 +87,18 @@ def entry_point(name: str, kernel: KernelSpec) -> Callable[..., Any]:
     if config.DISABLE_JIT:
         raise BlisgemmError("NUMBA_DISABLE_JIT: expected it unset, since blisgemm's kernels are compiled; got 1")
     dispatcher = _cached(name)
-    start = time.perf_counter()
     signature = _signature(name, kernel)
-    hits = sum(dispatcher.stats.cache_hits.values())
-    code: Callable[..., Any] = dispatcher.compile(signature)
-    how = "loaded" if sum(dispatcher.stats.cache_hits.values()) > hits else "compiled"
-    say(f"{how} {name} for {kernel.name} in {time.perf_counter() - start:.2f} s")
-    return code
+    with compiling():  # of several threads that want it one compiles, and the others find it here
+        there = dispatcher.overloads.get(tuple(signature))
+        if there is not None:
+            return cast("Callable[..., Any]", there.entry_point)
+        start, hits = time.perf_counter(), sum(dispatcher.stats.cache_hits.values())
+        try:
+            code: Callable[..., Any] = dispatcher.compile(signature)
+        except RuntimeError as error:
+            if "no compiled object yet" not in str(error):
+                raise
+            raise KeyboardInterrupt from error  # LLVM's callback swallowed it
+        how = "loaded" if sum(dispatcher.stats.cache_hits.values()) > hits else "compiled"
+        say(f"{how} {name} for {kernel.name} in {time.perf_counter() - start:.2f} s")
+        return code

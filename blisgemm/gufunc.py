@@ -6,11 +6,14 @@ Called by ``api.matmul`` only.
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from .errors import BlisgemmTypeError, BlisgemmValueError
+from .forking import compiling
 from .operands import (
     Array,
     Operands,
@@ -27,7 +30,7 @@ from .operands import (
 )
 from .parallel import get_num_threads
 
-__all__ = ["NOT_GIVEN", "general_matmul"]
+__all__ = ["NOT_GIVEN", "driver", "general_matmul"]
 
 NOT_GIVEN: Any = object()  # ``axes=None`` is an error in NumPy, so None can't stand for it
 
@@ -122,9 +125,16 @@ def _product(
 
 
 def _run(operands: Operands) -> None:
-    from .driver import plan_operands, run
+    by = driver()
+    by.run(by.plan_operands(operands, get_num_threads()), operands)
 
-    run(plan_operands(operands, get_num_threads()), operands)
+
+@cache
+def driver() -> Any:
+    """Return the module that plans and runs products; the first time that imports Numba, as no fork may see it."""
+    with compiling():
+        import_module(f"{__package__}.tuning")  # which plans read
+        return import_module(f"{__package__}.driver")
 
 
 def _checked_axes(axes: Any, a_is_vector: bool, b_is_vector: bool) -> tuple[Any, Any, Any]:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import BlisgemmTypeError, BlisgemmValueError, OverrideError
+from .forking import compiling
 from .machine.detect import usable_cpus
 
 __all__ = [
@@ -164,13 +165,10 @@ _regions = 0  # how many parallel products run right now
 
 def threading_layer() -> str:
     """Return ``tbb``, ``omp`` or ``workqueue`` once a parallel product has run, else ``not started``."""
-    if "numba" not in sys.modules:
-        return "not started"
-    import numba
-
+    numba = sys.modules.get("numba")  # not imported here: another thread may be at it, and a fork must not wait
     try:
-        return str(numba.threading_layer())
-    except ValueError:
+        return str(numba.threading_layer()) if numba is not None else "not started"
+    except (AttributeError, ValueError):  # not yet, or not yet whole
         return "not started"
 
 
@@ -196,7 +194,8 @@ def start_layer() -> str:
             if path.exists():
                 with contextlib.suppress(OSError):
                     ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    _launch_threads()
+    with compiling():
+        _launch_threads()
     return threading_layer()
 
 

@@ -226,8 +226,8 @@ def make_plan(
         m, n, k: extents, at least 0.
         dtype: element type, as NumPy reads it.
         kernel: a name of the catalog or a KernelSpec, in place of the machine's own.
-        blocking: (mc, nc, kc) in elements, in place of the model's; mc a multiple of mr, nc of nr. A kc other than
-            the library's may change the last bits.
+        blocking: (mc, nc, kc) in elements, in place of the model's; mc a multiple of mr, nc of nr, of ``kernel`` or
+            else of the dtype's first packed one. A kc other than the library's may change the last bits.
         path: ``direct``, ``sweep``, ``stream``, ``strips`` or ``packed``, in place of the rule.
         threads: at most so many, in place of ``get_num_threads()``.
 
@@ -290,8 +290,8 @@ def _check_blocking(blocking: Any, kernel: KernelSpec) -> tuple[int, int, int]:
         raise BlisgemmTypeError(f"blocking: expected three integers (mc, nc, kc); got {blocking!r}") from None
     if min(mc, nc, kc) < 1 or mc % kernel.mr or nc % kernel.nr:
         raise BlisgemmValueError(
-            f"blocking: expected (mc, nc, kc) with mc a multiple of mr = {kernel.mr}, nc of nr = {kernel.nr}, "
-            f"kc >= 1; got {blocking!r}"
+            f"blocking: expected (mc, nc, kc) with mc a multiple of mr = {kernel.mr}, nc of nr = {kernel.nr} of "
+            f"{kernel.name} (kernel= names another), kc >= 1; got {blocking!r}"
         )
     return mc, nc, kc
 

@@ -11,4 +11,5 @@ __all__ = ["say"]
 def say(message: str) -> None:
     """Print one line if ``BLISGEMM_VERBOSE`` is set to something other than 0."""
     if os.environ.get("BLISGEMM_VERBOSE", "0") not in ("", "0"):
-        print(f"blisgemm: {message}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"blisgemm: {message}\n")  # in one piece, whatever other threads write
+        sys.stderr.flush()

@@ -54,7 +54,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("ukernel.catalog",),
     ("ukernel.spec", "ukernel.__init__", "verbose"),
     ("machine.*",),
-    ("errors", "_version"),
+    ("errors", "_version", "forking"),
 )
 
 # What a pure module may take from outside the package: words for types and values, nothing that acts.

@@ -510,3 +510,47 @@ def test_a_thread_that_python_did_not_start_may_multiply() -> None:
         """,
         NUMBA_THREADING_LAYER="workqueue",
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork here")
+@pytest.mark.parametrize("delay", [0.02, 0.1, 0.3, 0.8, 1.5])
+def test_a_fork_while_another_thread_makes_the_first_product_leaves_a_child_that_multiplies(
+    delay: float, tmp_path: Path
+) -> None:
+    done = run_python(
+        f"""
+        import os, threading, time
+        import numpy as np, blisgemm
+        a = np.ones((200, 200), np.float32)
+        other = threading.Thread(target=lambda: blisgemm.matmul(a, a))
+        other.start()
+        time.sleep({delay})
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if (blisgemm.matmul(a, a) == 200).all() else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        other.join()
+        assert (blisgemm.matmul(a, a) == 200).all()
+        print("right")
+        """,
+        BLISGEMM_CACHE_DIR=str(tmp_path), BLISGEMM_NUM_THREADS="2",
+    )  # fmt: skip
+    assert done.stdout.split() == ["right"]
+
+
+def test_threads_that_want_one_function_at_once_compile_it_once(tmp_path: Path) -> None:
+    done = run_python(
+        """
+        import threading
+        import numpy as np, blisgemm
+        a = np.ones((200, 200), np.float32)
+        threads = [threading.Thread(target=lambda: blisgemm.matmul(a, a)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        """,
+        BLISGEMM_CACHE_DIR=str(tmp_path), BLISGEMM_VERBOSE="1", BLISGEMM_NUM_THREADS="1",
+    )  # fmt: skip
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("blisgemm: compiled run_"), done.stderr

@@ -27,6 +27,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..errors import OverrideError
+from ..forking import compiling
 from .facts import Isa, Machine
 from .isas import isas_of
 from .known import LLVM_NAMES, CacheReading, complete_caches, isa_named, lender_for
@@ -51,7 +52,8 @@ def current() -> Machine:
     Raises:
         OverrideError: the override is unknown or cannot run here (``resolve_arch``).
     """
-    machine = detect_machine()
+    with compiling():
+        machine = detect_machine()
     text = os.environ.get("BLISGEMM_ARCH", "").strip()
     if not text:
         return machine
@@ -102,7 +104,8 @@ def host_features(cpuinfo: Path = CPUINFO) -> frozenset[str]:
     import llvmlite.binding as llvm  # type: ignore[import-untyped, unused-ignore]
 
     try:
-        features = {name for name, present in llvm.get_host_cpu_features().items() if present}
+        with compiling():  # for who asks this alone
+            features = {name for name, present in llvm.get_host_cpu_features().items() if present}
     except RuntimeError:
         features = set()
     if flags := re.search(r"^flags\s*:(.*)$", _read(cpuinfo), re.MULTILINE):
