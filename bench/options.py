@@ -26,9 +26,9 @@ def set_environment(threads: int, arch: str | None = None) -> None:
 
     try:
         environment.restart_with(environment.variables(threads, arch))
-        from blisgemm.machine import host_isas
+        from blisgemm.machine import current
 
-        host_isas()
+        current()
     except OverrideError as error:
         raise SystemExit(f"--arch: {error}") from None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import run_python
+from support import REPOSITORY, run_python
 
 pytest.importorskip("rich")
 
@@ -416,3 +417,37 @@ def test_the_surface_over_blocks_marks_the_models_choice(tmp_path: Path) -> None
 def test_the_library_does_not_load_the_harness() -> None:
     done = run_python("import sys, blisgemm; print([m for m in sys.modules if m.startswith('blisgemm.bench')])")
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--rows", "0"), "--rows: expected integers >= 1 by commas; got '0'"),
+        (("--columns", "1,,2"), "--columns: expected integers >= 1 by commas; got '1,,2'"),
+        (("--dtype", "foo"), "--dtype: expected f32, f64, c64, c128 by commas; got 'foo'"),
+        (("--seconds", "nan"), "--seconds: expected seconds above 0; got 'nan'"),
+        (("--arch", "foo"), "--arch: BLISGEMM_ARCH: expected"),
+        (("--row-bytes", "31"), "--row-bytes: expected a multiple of 4, at least 32; got 31"),
+    ],
+)
+def test_a_script_of_bench_says_what_an_argument_should_be(words: tuple[str, str], told: str) -> None:
+    command = [sys.executable, str(REPOSITORY / "bench" / "ways.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode != 0 and "Traceback" not in done.stderr, done.stderr
+    assert told in done.stderr
+
+
+def test_ways_measures_every_path_of_a_product() -> None:
+    command = [
+        sys.executable,
+        str(REPOSITORY / "bench" / "ways.py"),
+        "--dtype",
+        "c64",
+        "--rows",
+        "9",
+        "--columns",
+        "40",
+    ]
+    command += ["--depths", "30", "--seconds", "0.01"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "9 rows" in done.stdout and "x peer" in done.stdout
