@@ -3,7 +3,7 @@
 The names that one begins with are here; the others are in the modules, as said there.
 
     >>> from blisgemm import teach
-    >>> steps = teach.trace(8, 8, 8, mr=4, nr=4, blocking=(8, 8, 8))
+    >>> steps = teach.trace(8, 8, 8, mr=4, nr=4, blocking=(8, 8, 8), half=False)
     >>> teach.simulate_trace(steps, "teaching").accesses
     576
 

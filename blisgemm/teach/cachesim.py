@@ -164,7 +164,7 @@ def simulate_trace(
 
     Example:
         >>> from blisgemm.teach.trace import trace
-        >>> steps = trace(8, 8, 8, mr=4, nr=4, blocking=(8, 8, 8))
+        >>> steps = trace(8, 8, 8, mr=4, nr=4, blocking=(8, 8, 8), half=False)
         >>> simulate_trace(steps, "teaching").traffic_bytes[-1] // 256  # A, B come; C, packed A, packed B come and go
         8
     """

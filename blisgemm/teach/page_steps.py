@@ -58,7 +58,7 @@ def thinned(trace: Trace, most: int = MOST_STEPS) -> tuple[npt.NDArray[np.intp],
 
     Example:
         >>> from .trace import trace
-        >>> steps = trace(8, 8, 4, mr=2, nr=2, blocking=(8, 8, 4))
+        >>> steps = trace(8, 8, 4, mr=2, nr=2, blocking=(8, 8, 4), half=False)
         >>> len(thinned(steps)[0]), len(thinned(steps, most=8)[0])
         (18, 6)
     """

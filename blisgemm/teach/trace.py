@@ -266,7 +266,7 @@ def trace(
         BlisgemmTypeError, BlisgemmValueError: an argument is not as above.
 
     Example:
-        >>> steps = trace(4, 6, 2, mr=2, nr=3, blocking=(4, 6, 2))
+        >>> steps = trace(4, 6, 2, mr=2, nr=3, blocking=(4, 6, 2), half=False)
         >>> for line in steps.lines(): print(line)
                0  pack_b       B[0:2, 0:6]                 ic 0 pc 0 jc 0
                1  pack_a       A[0:4, 0:2]                 ic 0 pc 0
