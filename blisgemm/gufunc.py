@@ -1,13 +1,12 @@
 """The general way of ``matmul``: everything that ``numpy.matmul`` means and the fast lane leaves out.
 
 Knows: gufunc manners (1-d operands, broadcasting, out, axes, subclasses, overrides). Does not know: kernels.
-Called by ``api.matmul`` only.
+Called by ``api`` only.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -133,8 +132,10 @@ def _run(operands: Operands) -> None:
 def driver() -> Any:
     """Return the module that plans and runs products; the first time that imports Numba, as no fork may see it."""
     with compiling():
-        import_module(f"{__package__}.tuning")  # which plans read
-        return import_module(f"{__package__}.driver")
+        from . import driver as found
+        from . import tuning  # noqa: F401  # which plans read
+
+    return found
 
 
 def _checked_axes(axes: Any, a_is_vector: bool, b_is_vector: bool) -> tuple[Any, Any, Any]:

@@ -117,7 +117,8 @@ STRIP_STEPS = (12, 32, 64)
 
 # Bytes of a row of B up to which a few rows of A neither sweep nor stream along it, by vector set: what a pass begins
 # and ends with outweighs so few vectors, and B lies as in one stream anyway.
-# Source, 2026-11-30, python bench/ways.py --rows 1,2,3 --depths 8000, speed of sweep by direct's.
+# Source, 2026-11-30, the script that bench/ways.py was made from (--rows 1,2,3 --depths 8000), speed of sweep by
+# direct's.
 #   Zen 3 VM, AVX2, f32 24 32 48 64 columns: 0.56 0.63 0.93 0.96 (1 row), 0.35 0.86 0.87 1.0 (2); f64 12 16 24: 0.69
 #     0.70 1.0, 0.35 0.74 0.90; c64 8 16 32: 0.39 0.71 1.0, - 0.71 0.78; c128 8 16: 0.77 1.0, 0.73 0.98.
 #   Emerald Rapids, AVX-512, f32 32 48 64 96: 0.55 0.54 0.71 1.0, 0.32 0.43 1.0 1.0; f64 24 32 48: 0.74 0.82 1.0, 0.46
@@ -127,7 +128,8 @@ SHORT_ROW_BYTES_ELSEWHERE = 160
 
 # How small C is where A and B are read as they lie, however deep the product: (columns of C; elements of C), by vector
 # set and dtype. One block of p after the other, so much of both stays near. Where B's rows crowd L1, half of both.
-# Source, 2026-11-30, python bench/ways.py, speed of packed by direct's at k = 4000 (complex 2000).
+# Source, 2026-11-30, the script that bench/ways.py was made from, speed of packed by direct's at k = 4000 (complex
+# 2000).
 #   Zen 3 VM, AVX2, 16, 24, 32 columns: f32 64 rows - 1.02 0.72, 300 rows - 0.90 0.82, 1000 rows - 0.79 0.79; f64 16
 #     rows 0.57 0.98 0.90, 64 rows 0.76 1.04 1.03, 1000 rows - 0.95 1.0. 8, 12, 16 columns: c64 8 rows 0.63 0.81 0.76,
 #     16 rows 0.73 0.89 0.88, 64 rows - 1.25 1.22; c128 8 rows 0.77 1.0 1.0, 16 rows 0.89 1.0 1.0, 64 rows 1.07 1.5

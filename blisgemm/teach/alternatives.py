@@ -112,7 +112,7 @@ def _paths(plan: Plan, make: Maker) -> Iterator[Found]:
             continue
         why = f"it is for at most {rows[path]} rows, here are {m}" if m > rows.get(path, m) else rule
         if rows.get(path, 1) == 0:
-            why = f"on {plan.machine.isa.name} packing was as fast with any number of rows"
+            why = f"on {plan.machine.isa.name} it was not measured to win with any number of rows"
         try:
             yield "path", path, make(path=path), why
         except BlisgemmValueError as error:
