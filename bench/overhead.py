@@ -69,8 +69,8 @@ def parts(dtype: str) -> list[tuple[str, Call, None]]:
     out = np.zeros_like(one)
     blisgemm.matmul(one, one, out)
     dt = one.dtype
-    code, kernel, kc_max, *_, spare, routes = api._lanes[dt]
-    head = (kernel, kc_max, 0, 0, spare)
+    code, kernel, kc_max, _, _, *limits, spare, routes = api._lanes[dt]
+    head = (kernel, kc_max, 0, 0, *limits, spare)
 
     def checks() -> Any:
         return code(*head, one, one, out, np.ndarray, dt, VECTORS, 1.0, 0.0)

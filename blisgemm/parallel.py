@@ -6,10 +6,10 @@ manners after a fork. Does not know: what runs on the threads. Called by ``plan`
 
 Numba's three layers differ where it matters to a library:
 
+- ``omp``: the usual one here. Safe for concurrent calls; GNU's runtime kills a forked
+  child that enters it, so a child that inherited it runs on its calling thread.
 - ``tbb``: safe for concurrent and nested calls, and after a fork unless its threads were at work then: such a
   child runs on its calling thread.
-- ``omp``: safe for concurrent calls; GNU's runtime kills a forked child that enters it, so a child
-  that inherited it runs on its calling thread.
 - ``workqueue``: aborts the process on concurrent or nested entry, so one lock guards it, a call that
   finds it taken runs on its own thread, and so does a call from a thread that Python didn't start.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 import sys
 import threading
@@ -172,23 +173,31 @@ def threading_layer() -> str:
         return "not started"
 
 
+def _has_openmp() -> bool:
+    try:
+        importlib.import_module("numba.np.ufunc.omppool")
+    except ImportError:  # this Numba has none, or the loader finds no runtime of OpenMP
+        return False
+    return True
+
+
 @cache
 def start_layer() -> str:
     """Launch Numba's threads, if the program hasn't, and return the layer's name.
 
-    ``pip install tbb`` puts the library where the loader doesn't look; loading it first by its path makes
-    Numba's own test find it. A layer that the program or NUMBA_THREADING_LAYER has chosen is kept.
+    A layer that the program or NUMBA_THREADING_LAYER has chosen is kept; else Numba takes tbb where the loader finds it,
+    then omp. ``pip install tbb`` puts the library where the loader doesn't look, which is as well: where tbb is asked
+    for, or OpenMP missing, loading it first by its path makes Numba's own test find it.
+
+    Source: Zen 3 VM, 2 threads, squares of 256 to 2000 after rests of 3 ms, 2026-11-30, NumPy's, torch's or MKL's best
+    time by ours: f32 omp 1.02 to 1.06, tbb 0.90 to 0.93; f64 1.01 to 1.09, 0.95 to 0.97. In an unbroken row of calls
+    tbb is up to 10 % faster at n <= 512.
     """
     from numba import config
     from numba.np.ufunc.parallel import _launch_threads
 
-    if threading_layer() == "not started" and config.THREADING_LAYER in (
-        "default",
-        "tbb",
-        "safe",
-        "threadsafe",
-        "forksafe",
-    ):
+    wanted = config.THREADING_LAYER in ("tbb", "safe", "threadsafe", "forksafe")
+    if threading_layer() == "not started" and (wanted or (config.THREADING_LAYER == "default" and not _has_openmp())):
         for name in ("libtbb.so.12", "libtbb.12.dylib"):
             path = Path(sys.prefix) / "lib" / name
             if path.exists():

@@ -269,6 +269,17 @@ def test_a_layer_that_the_program_has_chosen_is_kept() -> None:
     assert "layer workqueue" in done.stdout
 
 
+def test_openmp_is_taken_where_nothing_is_chosen_and_tbb_where_it_is_asked_for() -> None:
+    layer_or_skip("omp")
+    layer_or_skip("tbb")
+    by_itself = "print('loader', any('libtbb' in line for line in open('/proc/self/maps')))"
+    if "loader True" in run_python(f"from numba.np.ufunc import tbbpool; {by_itself}", check=False).stdout:
+        pytest.skip("TBB lies where the loader finds it, so it is Numba's choice")
+    for chosen, layer in (("default", "omp"), ("safe", "tbb"), ("threadsafe", "tbb")):
+        done = expect_right("check(1); print('layer', threading_layer())", NUMBA_THREADING_LAYER=chosen)
+        assert f"layer {layer}" in done.stdout, (chosen, done.stdout)
+
+
 def test_asking_for_the_layer_starts_nothing() -> None:
     done = expect_right(
         """
