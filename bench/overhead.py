@@ -61,7 +61,7 @@ def left_allocated(call: Call) -> int:
 def parts(dtype: str) -> list[tuple[str, Call, None]]:
     """Return the steps of a plain product that the fast lane checks and does not do."""
     import blisgemm
-    from blisgemm import api
+    from blisgemm import lane
     from blisgemm.outcome import VECTORS
     from blisgemm.parallel import get_num_threads
 
@@ -69,14 +69,15 @@ def parts(dtype: str) -> list[tuple[str, Call, None]]:
     out = np.zeros_like(one)
     blisgemm.matmul(one, one, out)
     dt = one.dtype
-    code, kernel, kc_max, _, _, *limits, spare, routes = api._lanes[dt]
-    head = (kernel, kc_max, 0, 0, *limits, spare)
+    opened = lane.lane_of(dt)
+    code, kernel, _, only_checks, spare, routes = opened
+    head = (kernel, only_checks, spare)
 
     def checks() -> Any:
         return code(*head, one, one, out, np.ndarray, dt, VECTORS, 1.0, 0.0)
 
     key = checks()
-    route = api._planned(routes, (key, get_num_threads()), dt)
+    route = lane.planned(opened, (key, get_num_threads()), dt)
     return [
         ("an empty Python call", lambda: None, None),
         ("plain route: checks", checks, None),

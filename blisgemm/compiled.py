@@ -16,7 +16,7 @@ import numpy as np
 from numba import config, types
 from numba.np import numpy_support
 
-from . import entry
+from . import checks, entry
 from .cache import DiskCache
 from .errors import BlisgemmError
 from .forking import compiling
@@ -26,7 +26,7 @@ from .ukernel.ndarray import PyObject, layout_is_as_expected
 from .ukernel.spec import KernelSpec
 from .verbose import say
 
-__all__ = ["entry_point", "is_kept", "real_dtype"]
+__all__ = ["code_address", "entry_point", "is_kept", "real_dtype"]
 
 if not layout_is_as_expected():
     raise ImportError("blisgemm: this NumPy keeps its array fields elsewhere than NumPy 1.7 to 2.x do")
@@ -41,7 +41,7 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
     k, i = KernelType(kernel), types.intp
     scalar = numpy_support.from_dtype(np.dtype(kernel.acc_dtype))
     if name in ("fast_lane", "stack_lane"):
-        limits = (i,) * (6 if name == "fast_lane" else 3)
+        limits = (PyObject,) if name == "fast_lane" else (i,) * 3
         return (k, *limits, *(PyObject,) * 6, i, scalar, scalar)
     product = (scalar, PyObject, PyObject, scalar, PyObject, i)
     if name in ("run_direct", "run_columns"):
@@ -66,8 +66,8 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
 
 
 def _cached(name: str) -> Any:
-    """Return the dispatcher of ``entry.<name>``, with the cache of this library in place of Numba's."""
-    dispatcher = getattr(entry, name)
+    """Return the dispatcher of an entry point, with the cache of this library in place of Numba's."""
+    dispatcher = getattr(checks if name in checks.__all__ else entry, name)
     if not isinstance(dispatcher._cache, DiskCache):
         dispatcher._cache = DiskCache(name)
     return dispatcher
@@ -75,7 +75,7 @@ def _cached(name: str) -> Any:
 
 @cache
 def is_kept(name: str, kernel: KernelSpec) -> bool:
-    """Whether the cache folder had the machine code of ``entry.<name>`` for ``kernel`` when first asked."""
+    """Whether the cache folder had the machine code of an entry point for ``kernel`` when first asked."""
     dispatcher = _cached(name)
     with compiling():
         return bool(dispatcher._cache.has(_signature(name, kernel), dispatcher.targetctx))
@@ -83,7 +83,7 @@ def is_kept(name: str, kernel: KernelSpec) -> bool:
 
 @cache
 def entry_point(name: str, kernel: KernelSpec) -> Callable[..., Any]:
-    """Return the machine code of ``entry.<name>`` for ``kernel``, from the cache or compiled now."""
+    """Return the machine code of an entry point for ``kernel``, from the cache or compiled now."""
     if config.DISABLE_JIT:
         raise BlisgemmError("NUMBA_DISABLE_JIT: expected it unset, since blisgemm's kernels are compiled; got 1")
     dispatcher = _cached(name)
@@ -102,3 +102,10 @@ def entry_point(name: str, kernel: KernelSpec) -> Callable[..., Any]:
         how = "loaded" if sum(dispatcher.stats.cache_hits.values()) > hits else "compiled"
         say(f"{how} {name} for {kernel.name} in {time.perf_counter() - start:.2f} s")
         return code
+
+
+def code_address(name: str, kernel: KernelSpec) -> int:
+    """Return where the machine code of an entry point is, for calls from compiled code (``links``)."""
+    entry_point(name, kernel)
+    made = _cached(name).overloads[tuple(_signature(name, kernel))]
+    return int(made.library.get_pointer_to_function(made.fndesc.llvm_func_name))

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import entry_point, real_dtype
+from .compiled import code_address, entry_point, real_dtype
 from .errors import BlisgemmValueError
 from .operands import Operands, kernel_dtype
 from .outcome import CONJ_BOTH, CROWDED_BYTES, EXCHANGE, read_key
-from .parallel import ALONE, Team, region
+from .parallel import ALONE, TERMS_PER_THREAD, Team, region
 from .plan import PASSING, Plan, plan_for
+from .table import Table, enter
 from .ways import wants_swap, wants_turn
 from .workspace import borrow, give_back
 
@@ -117,10 +118,17 @@ def run(plan: Plan, operands: Operands) -> Array:
     return operands.out
 
 
-def planned(key: int, dtype: str, threads: int) -> Route:
-    """Return what runs the product that a key of the fast lane tells of."""
+def planned(key: int, dtype: str, threads: int, table: Table) -> Route:
+    """Return what runs the product that a key of the fast lane tells of.
+
+    What is worth one thread only and needs no buffers, the lane may call itself from then on, holding the GIL.
+    """
     m, n, k, access, op, a_rows = read_key(key)
-    return route_of(plan_for(m, n, k, dtype, threads, access, bool(op & EXCHANGE), a_rows=a_rows))
+    plan = plan_for(m, n, k, dtype, threads, access, bool(op & EXCHANGE), a_rows=a_rows)
+    if plan.path == "direct" and plan.access != "copied" and m * n * k <= TERMS_PER_THREAD:
+        name, (kernel, kc, rows_first, _), _ = _entry(plan, False)
+        enter(table, key, code_address(name, kernel), kc, rows_first)
+    return route_of(plan)
 
 
 def _scale(c: Array, beta: Any) -> None:

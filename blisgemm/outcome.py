@@ -1,7 +1,7 @@
 """What the compiled fast lane is asked and answers, as integers.
 
 Knows: the words. Does not know: Numba, which ``api`` must not import before the first product. Called by
-``entry``, ``driver`` and ``api``.
+``checks``, ``entry``, ``driver`` and ``lane``.
 
 An answer above ``PLAIN`` is a key: everything about three checked operands that their plan depends on, in one
 integer (``read_key`` takes it apart)::

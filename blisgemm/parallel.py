@@ -185,9 +185,9 @@ def _has_openmp() -> bool:
 def start_layer() -> str:
     """Launch Numba's threads, if the program hasn't, and return the layer's name.
 
-    A layer that the program or NUMBA_THREADING_LAYER has chosen is kept; else Numba takes tbb where the loader finds it,
-    then omp. ``pip install tbb`` puts the library where the loader doesn't look, which is as well: where tbb is asked
-    for, or OpenMP missing, loading it first by its path makes Numba's own test find it.
+    A layer that the program or NUMBA_THREADING_LAYER has chosen is kept; else Numba takes tbb where the loader finds
+    it, then omp. ``pip install tbb`` puts it where the loader doesn't look, which is as well: where tbb is asked for,
+    or OpenMP missing, loading it first by its path makes Numba's own test find it.
 
     Source: Zen 3 VM, 2 threads, squares of 256 to 2000 after rests of 3 ms, 2026-11-30, NumPy's, torch's or MKL's best
     time by ours: f32 omp 1.02 to 1.06, tbb 0.90 to 0.93; f64 1.01 to 1.09, 0.95 to 0.97. In an unbroken row of calls

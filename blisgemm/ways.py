@@ -256,7 +256,7 @@ def few_of(machine: Machine, dtype: str) -> tuple[int, int, int, int]:
 
 
 def _is_copied(work: int, m: int, k: int, n: int) -> bool:
-    """Whether a small B without unit column stride is copied; ``entry.is_copied`` says the same."""
+    """Whether a small B without unit column stride is copied; ``checks.is_copied`` says the same."""
     return work <= COPIED_WORK and max(k, n) <= SPARE_EXTENT and (m >= COPIED_ROWS or k * n <= COPIED_SIZE)
 
 

@@ -334,12 +334,12 @@ def test_editing_the_generator_or_the_loops_is_noticed(checkout: Path, tmp_path:
 
 
 def test_every_module_that_shapes_compiled_code_is_part_of_the_key() -> None:
-    # what entry.py imports, and what that imports, within the package
+    # what checks.py imports, entry.py among it, and what that imports, within the package
     import ast
 
     package = REPOSITORY / "blisgemm"
     seen: set[Path] = set()
-    waiting = [package / "entry.py"]
+    waiting = [package / "checks.py", package / "entry.py"]
     while waiting:
         path = waiting.pop()
         if path in seen or not path.exists():
@@ -399,8 +399,8 @@ def test_a_first_product_beyond_the_lane_compiles_its_own_path_only(n: int, tmp_
 def test_the_lane_opens_after_many_such_products_and_at_once_where_it_is_kept(tmp_path: Path) -> None:
     code = """
         import numpy as np, blisgemm
-        from blisgemm import api
-        api._PATIENCE = 5
+        from blisgemm import lane
+        lane._PATIENCE = 5
         a = np.ones((200, 200), np.float32)
         for _ in range({calls}):
             assert (blisgemm.gemm(a, a) == 200).all()

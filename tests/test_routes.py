@@ -13,7 +13,7 @@ import pytest
 from support import DTYPES, TRANS, draw, expect_equal, surroundings
 
 import blisgemm
-from blisgemm import api, driver, outcome, workspace
+from blisgemm import driver, lane, outcome, workspace
 from blisgemm.operands import prepare
 from blisgemm.ways import choose_kernel, fast_lane_kc
 
@@ -155,15 +155,14 @@ def test_a_large_batch_without_unit_strides_is_one_loop(
 def test_a_key_leads_to_the_plan_of_the_general_way(dtype: str) -> None:
     """What the lane says of its operands is what ``plan_operands`` sees in them."""
     blisgemm.matmul(np.ones((2, 2), dtype), np.ones((2, 2), dtype))
-    code, kernel, kc_max, *_, spare, _ = api._lanes[np.dtype(dtype)]
+    code, kernel, _, checks, spare, _ = lane.lane_of(np.dtype(dtype))
     far = numbers(9, 1024, dtype=dtype)[:, :5]  # rows that crowd few sets of L1
-    few = api.turned_columns(dtype)
     a, out = numbers(7, 9, dtype=dtype), numbers(7, 5, dtype=dtype)
-    key = code(kernel, kc_max, 0, 0, *few, spare, a, far, out, np.ndarray, far.dtype, 0, 1.0, 0.0)
+    key = code(kernel, checks, spare, a, far, out, np.ndarray, far.dtype, 0, 1.0, 0.0)
     assert outcome.read_key(key)[3] == "crowded" == blisgemm.driver._access(far)
     for m, n, k in SHAPES:
         for (_, a), (_, b), (_, out) in product(*(layouts(numbers(*s, dtype=dtype)) for s in ((m, k), (k, n), (m, n)))):
-            key = code(kernel, kc_max, 0, 0, *few, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0)
+            key = code(kernel, checks, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0)
             assert key > outcome.PLAIN
             *extents, access, op, a_rows = outcome.read_key(key)
             assert extents == [m, n, k]
@@ -244,7 +243,7 @@ def _call(a: np.ndarray, b: np.ndarray, function: Any = blisgemm.matmul, **keywo
 
 
 @route
-def lane() -> Callable[[], Any]:
+def of_lane() -> Callable[[], Any]:
     return _call(numbers(5, 5), numbers(5, 5))
 
 
@@ -334,7 +333,7 @@ def test_the_workspace_counts_what_it_keeps() -> None:
 def test_lanes_are_for_the_kernel_and_blocks_that_plans_name() -> None:
     for dtype in DTYPES:
         blisgemm.matmul(np.ones((2, 2), dtype), np.ones((2, 2), dtype))
-        _, kernel, kc_max, *_ = api._lanes[np.dtype(dtype)]
+        _, kernel, (kc_max, *_), *_ = lane.lane_of(np.dtype(dtype))
         assert kernel == choose_kernel(dtype, "direct")[0]
         assert kc_max == fast_lane_kc(dtype)
 
@@ -361,15 +360,15 @@ def layouts_of(x: np.ndarray) -> list[np.ndarray]:
 def test_the_lane_and_the_plan_turn_the_same_products(monkeypatch: pytest.MonkeyPatch) -> None:
     met: list[bool] = []
     seen = 0
-    planned = api._planned
+    planned = lane.planned
 
-    def spy(routes: Any, key: tuple[int, int], dtype: Any) -> Any:
+    def spy(of: Any, key: tuple[int, int], dtype: Any) -> Any:
         met.append(bool(outcome.read_key(key[0])[4] & outcome.EXCHANGE))
-        return planned(routes, key, dtype)
+        return planned(of, key, dtype)
 
-    monkeypatch.setattr(api, "_planned", spy)
+    monkeypatch.setattr(lane, "planned", spy)
     blisgemm.matmul(numbers(3, 3), numbers(3, 3))  # opens the lane
-    api._lanes[np.dtype("float32")][-1].clear()
+    lane.forget_lanes()
     for (m, n, k), i, j, o in product([(600, 2, 500), (2, 600, 500), (600, 8, 500), (600, 30, 500)], *[range(3)] * 3):
         a, b, out = layouts_of(numbers(m, k))[i], layouts_of(numbers(k, n))[j], layouts_of(numbers(m, n))[o]
         met.clear()

@@ -21,7 +21,7 @@ import pytest
 from support import DTYPES, draw_reals, expect_equal, kernels_here, run_python
 
 import blisgemm
-from blisgemm import api, limits, tuner
+from blisgemm import lane, limits, tuner
 from blisgemm._version import __version__
 from blisgemm.cli import main
 from blisgemm.driver import plan_operands
@@ -70,12 +70,12 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     def put(*choices: Choice) -> None:
         file._in_force = Tuning(choices, "~/t.toml")
         plan_for.cache_clear()
-        api._lanes.clear()
+        lane.forget_lanes()
 
     yield put
     file.read_again()
     plan_for.cache_clear()
-    api._lanes.clear()
+    lane.forget_lanes()
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ from numba.np.arrayobj import populate_array
 from .vec import I1, I32, I64, PTR, at
 
 __all__ = [
-    "PyObject", "address", "layout_is_as_expected", "ndim_of", "open_matrix", "open_stack", "permuted", "plain_ndim",
-    "repeated",
+    "PyObject", "address", "layout_is_as_expected", "ndim_of", "open_integers", "open_matrix", "open_stack", "permuted",
+    "plain_ndim", "repeated",
 ]  # fmt: skip
 
 _HEADER = object.__basicsize__
@@ -143,6 +143,21 @@ def open_matrix(typing_context, kernel, obj):  # type: ignore[no-untyped-def]
 def open_stack(typing_context, kernel, obj):  # type: ignore[no-untyped-def]
     """View an ndarray object of at most 3 dimensions, a batch of matrices, likewise."""
     return _open(kernel, obj, 3)
+
+
+@intrinsic
+def open_integers(typing_context, obj):  # type: ignore[no-untyped-def]
+    """View an ndarray object of int64, one contiguous dimension, as a Numba array; takes no reference."""
+    array_type = types.Array(types.intp, 1, "C")
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(array_type)(context, builder)
+        size = builder.load(_field(builder, args[0], _DIMS, PTR), typ=I64)
+        data = builder.bitcast(_field(builder, args[0], _DATA, PTR), I64.as_pointer())
+        populate_array(array, data=data, shape=[size], strides=[I64(8)], itemsize=I64(8), meminfo=None)
+        return array._getvalue()
+
+    return array_type(obj), codegen
 
 
 @intrinsic(prefer_literal=True)

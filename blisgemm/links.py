@@ -1,0 +1,39 @@
+"""One compiled function calls another, which it knows by its address only.
+
+Knows: how Numba's compiled functions take arguments. Does not know: which function it is, or why. Called by ``checks``.
+"""
+
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from .team import TEAM
+from .ukernel.vec import I64
+
+__all__ = ["call_direct"]
+
+
+@intrinsic
+def call_direct(typing_context, address, kernel, kc, rows_first, alpha, a, b, beta, c, op):
+    """Call ``entry.run_direct`` or ``run_columns`` of some kernel, compiled, on this thread alone.
+
+    Args:
+        address: where its machine code is.
+        kernel: any; it carries no bytes.
+        Others: as those functions take them, in one share.
+    """
+    ways = types.UniTuple(types.intp, 2)
+    wanted = (kernel, types.intp, types.boolean, ways, alpha, a, b, beta, c, types.intp, TEAM)
+
+    def codegen(context, builder, signature, args):
+        address, kernel, kc, rows_first, alpha, a, b, beta, c, op = args
+        one_share = context.make_tuple(builder, ways, (I64(1), I64(1)))
+        alone = context.make_tuple(builder, TEAM, (I64(0), I64(1), I64(0)))
+        values = [kernel, kc, rows_first, one_share, alpha, a, b, beta, c, op, alone]
+        conventions = context.call_conv
+        function = builder.inttoptr(address, conventions.get_function_type(types.none, wanted).as_pointer())
+        status, _ = conventions.call_function(builder, function, types.none, wanted, values)
+        with cgutils.if_unlikely(builder, status.is_error):
+            conventions.return_status_propagate(builder, status)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, kernel, types.intp, types.boolean, alpha, a, b, beta, c, types.intp), codegen
