@@ -75,12 +75,17 @@ def gemm(
         threads = check_threads(threads)
     if plan is dtype is acc_dtype is None and order == "K" and casting == "same_kind":
         op = 0 if trans_a is trans_b is False else turned(trans_a, trans_b)
-        if op is not None and is_plain(alpha) and (is_plain(beta) or (type(beta) in (int, float) and beta == 0)):
+        by_default = type(alpha) is type(beta) is int and alpha == 1 and beta == 0
+        if op is not None and (by_default or (is_plain(alpha) and (is_plain(beta) or _is_zero(beta)))):
             result = by_lane(a, b, out, c, op, alpha, beta, threads)
             if result is not None:
                 return result
     prepared = _operands.prepare(a, b, c, alpha, beta, out, trans_a, trans_b, dtype, acc_dtype, casting, order)
     return _run(prepared, threads or get_num_threads(), plan)
+
+
+def _is_zero(factor: Any) -> bool:
+    return type(factor) in (int, float) and bool(factor == 0)
 
 
 def _run(prepared: _operands.Operands, limit: int, plan: Plan | None) -> Any:
