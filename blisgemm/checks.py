@@ -121,8 +121,9 @@ def fast_lane(
     Args:
         table_object: an array as ``table`` lays it out. Its limits are kc_max, the largest k that is one kc block;
             work_limit, the largest m * n * k that is done here, and crowded_limit, the same where the rows of B crowd
-            few sets of L1; few_near, few_far, l2_bytes: see ``ways.turned_columns``. Larger products are done here if
-            their key has a row: by the function that it names.
+            few sets of L1; few_near, few_far, l2_bytes: see ``ways.turned_columns``; narrow_columns, narrow_terms:
+            from where on a tile for few columns is faster than the one that is here (``ways.narrow_limits``). Larger
+            products are done here if their key has a row: by the function that it names.
         spare_object: a matrix of the dtype, SPARE_EXTENT in each direction, for a copy of B; no call returns the
             GIL while it is in use.
         ndarray_type, descr: numpy.ndarray and the dtype object that all three must have.
@@ -149,6 +150,7 @@ def fast_lane(
     table = open_integers(table_object)
     kc_max, work_limit, crowded_limit = table[0], table[1], table[2]
     few_near, few_far, l2_bytes = table[3], table[4], table[5]
+    narrow_columns, narrow_terms = table[6], table[7]
     terms = m * n * k
     longest = max(m, n, k)
     key = (((m << EXTENT_BITS) | n) << EXTENT_BITS) | k
@@ -170,7 +172,8 @@ def fast_lane(
     copied = not by_rows and is_copied(terms * kernel.chains, c.shape[0], k, b.shape[1])
     crowded = by_rows and k > 1 and b.strides[0] & (CROWDED_BYTES - 1) == 0
     limit = crowded_limit if crowded else work_limit
-    if (by_rows or copied) and terms <= limit and k <= kc_max and not passes:
+    narrow = by_rows and b.shape[1] <= narrow_columns and a.shape[0] > kernel.mr and terms >= narrow_terms
+    if (by_rows or copied) and terms <= limit and k <= kc_max and not (passes or narrow):
         if copied:
             b = copied_matrix(b, open_matrix(kernel, spare_object))
         direct(kernel, "rows", kc_max, False, alpha, a, b, beta, c, conj)

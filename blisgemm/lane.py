@@ -16,7 +16,7 @@ from .gufunc import driver
 from .outcome import DECLINED, DONE, EXCHANGE, LANE_BATCH, PLAIN, SPARE_EXTENT, TURN_A, TURN_B
 from .parallel import get_num_threads
 from .table import new_table
-from .ways import choose_kernel, fast_lane_kc, fast_lane_terms, stack_lane_terms, turned_columns
+from .ways import choose_kernel, fast_lane_kc, fast_lane_terms, narrow_limits, stack_lane_terms, turned_columns
 
 __all__ = ["by_lane", "folded_by_lane", "forget_lanes", "is_plain", "lane_of", "planned", "turned"]
 
@@ -90,8 +90,9 @@ def _opened(x1: Any, x2: Any, name: str) -> Any:
             return None
     routes: dict[tuple[int, int], Any] = {}
     spare = _empty((SPARE_EXTENT, SPARE_EXTENT), x1.dtype)
-    kc_max, few = fast_lane_kc(name), turned_columns(name)
-    table, checks = new_table(kc_max, *fast_lane_terms(name), *few), new_table(kc_max, 0, 0, *few)
+    columns, _, least = narrow_limits(name)
+    few = (*turned_columns(name), columns, least)
+    table, checks = (new_table(fast_lane_kc(name), *terms, *few) for terms in (fast_lane_terms(name), (0, 0)))
     lane = (entry_point("fast_lane", kernel), kernel, table, checks, spare, routes)
     _lanes[x1.dtype] = lane
     return lane

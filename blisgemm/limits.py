@@ -16,6 +16,7 @@ __all__ = [
     "DIRECT_SHARE_OF_L2",
     "FEW",
     "FEW_ELSEWHERE",
+    "NARROW_TERMS",
     "PASSING_BYTES",
     "SHORT_ROW_BYTES",
     "SHORT_ROW_BYTES_ELSEWHERE",
@@ -58,6 +59,17 @@ DIRECT_EDGES = {
     ("avx2", "complex128"): (28, 20, 14),
 }
 DIRECT_EDGES_ELSEWHERE = (128, 128, 128)
+
+# Terms from which on products of few columns and more rows than a direct tile's take a narrow tile; smaller ones are
+# done by the lane, with the tile that it has.
+# Source, Zen 3 VM, AVX2, 2026-11-30, speed of narrow by direct's: f32 12x8 by 6x16, 24x8x24 1.03, 48x8x48 1.07, 64x8x64
+# 1.10, 200x8x200 1.20, 1000x8x1000 1.16, 64x8x4000 1.19, 8x8x8000 1.6; f64 12x4 by 6x8, 24x4x24 1.06, 48x4x48 1.12,
+# 300x4x300 1.13, 1000x4x1000 1.15, 8x4x8000 1.5 (10 rows: level with 12). Turned (``TURNED_COLUMNS``) with 2, 3 and 4
+# columns by narrow, A of 300 and 1000 square: f32 1.54 0.99 1.00, 1.41 1.09 1.09; f64 2 columns 1.09 0.95. Emerald
+# Rapids, AVX-512, the same day, narrow of 12, 14, 16 rows by direct (8x32, 8x16): f32 16x16x8000 1.30 1.13 1.52,
+# 64x16x4000 1.29 1.24 1.37, 300x16x300 1.11 1.07 1.09, 1000x16x1000 1.31 1.29 1.31; f64 16x8x8000 1.12 1.06 1.19,
+# 64x8x4000 1.06 1.05 1.04, 1000x8x1000 1.28 1.26 1.27.
+NARROW_TERMS = 32**3
 
 # Share of L2 that B may take on the direct path, by machine and vector set; a machine without a row packs. Zen 4 with
 # AVX-512 (8 rows at once, 48 or 24 columns): direct was 3 to 15 % faster than packed while B fit (f32 n <= 512, f64 n
@@ -168,10 +180,12 @@ COLUMN_ROWS_ELSEWHERE = 16
 # columns: f32 2.4 1.85 1.26 1.26 0.79 0.63, 2.0 1.9 1.46 1.41 1.11 1.08, 2.1 2.1 1.8 1.7 1.26 1.17; f64 1.5 1.05 0.69
 # 0.68 0.67 0.54, 1.4 1.4 1.2 1.1 0.71 0.62, 1.4 1.4 1.3 1.4 0.78 0.63; c64 3.9 2.1 1.4 1.06, 3.1 1.8 1.4 1.03, 2.3 1.5
 # 1.08 0.96; c128 2.6 1.24 0.91 0.65, 2.0 1.2 0.84 0.67, 1.2 0.87 0.70 0.57. Of 64 square and smaller, or with 16
-# columns of A, level or slower on both.
+# columns of A, level or slower on both. Since there are narrow tiles (``NARROW_TERMS``), turned by narrow: f32 300x6x300
+# 1.00, 1000x4x1000 1.48, 1000x8x1000 1.03, 2000x12x2000 0.63, 3000x10x500 0.76; f64 300x4x300 0.86, 1000x3x1000 0.96,
+# 1000x8x1000 0.74, 2000x6x2000 0.74.
 TURNED_COLUMNS = {
-    ("avx512", "float32"): (8, 16),
-    ("avx512", "float64"): (4, 8),
+    ("avx512", "float32"): (6, 8),
+    ("avx512", "float64"): (2, 2),
     ("avx512", "complex64"): (6, 6),
     ("avx512", "complex128"): (3, 3),
     ("avx2", "float32"): (4, 4),

@@ -8,7 +8,7 @@ a plan is (``plan``). Called by ``plan`` (per new plan), ``api`` and ``cli`` (wh
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,7 @@ __all__ = [
     "fast_lane_terms",
     "few_of",
     "model_limits",
+    "narrow_limits",
     "reads_a_as_it_lies",
     "runnable",
     "stack_lane_terms",
@@ -179,6 +180,18 @@ def _way_within(
     machine: Machine, m: int, n: int, k: int, dtype: str, access: str, batch: int, terms: int, share: float
 ) -> tuple[Way, str]:
     """Return the way, and why, if products go direct up to so many terms, or with B in a share of L2."""
+    way, why = _wider_way(machine, m, n, k, dtype, access, batch, terms, share)
+    columns, rows, least = narrow_limits(dtype)
+    of_direct_tiles = way.path == "direct" and way.role in ("direct", "wide") and not way.copied and batch == 1
+    if of_direct_tiles and n <= columns and m > rows and m * n * k >= least:
+        return replace(way, role="narrow"), f"{why}; {n} columns are one vector"
+    return way, why
+
+
+def _wider_way(
+    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, batch: int, terms: int, share: float
+) -> tuple[Way, str]:
+    """Return the same without narrow tiles."""
     small, wide, row, column = (choose_kernel(dtype, role)[0] for role in ("direct", "wide", "row", "column"))
     l2_bytes = machine.l2.size_bytes // machine.l2.cores
     kc = kc_for(dtype, k)
@@ -237,6 +250,12 @@ def _way_within(
     if room:
         why += f", and B's {b_bytes // 1024:,} KiB exceed the {room // 1024:,} KiB of L2 that it could use as it lies"
     return Way("packed", "packed"), why
+
+
+def narrow_limits(dtype: str) -> tuple[int, int, int]:
+    """Return for narrow tiles: the most columns, the rows and the terms from which on they pay; no columns: never."""
+    narrow, small = (choose_kernel(dtype, role)[0] for role in ("narrow", "direct"))
+    return 0 if narrow == small else narrow.nr, small.mr, limits.NARROW_TERMS
 
 
 def reads_a_as_it_lies(machine: Machine, dtype: str, n: int) -> bool:
