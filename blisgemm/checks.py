@@ -176,7 +176,7 @@ def fast_lane(
     if (by_rows or copied) and terms <= limit and k <= kc_max and not (passes or narrow):
         if copied:
             b = copied_matrix(b, open_matrix(kernel, spare_object))
-        direct(kernel, "rows", kc_max, False, alpha, a, b, beta, c, conj)
+        direct(kernel, "rows", c.shape[1], kc_max, False, alpha, a, b, beta, c, conj)
         return DONE
     if longest >> EXTENT_BITS:
         return PLAIN
@@ -255,5 +255,5 @@ def stack_lane(
         b_item = b[item]
         if copied:
             b_item = copied_matrix(b_item, spare) if item == 0 or b.strides[0] != 0 else spare[:k, : b.shape[2]]
-        direct(kernel, "rows", kc_max, False, alpha, a[item], b_item, beta, c[item], conj)
+        direct(kernel, "rows", n, kc_max, False, alpha, a[item], b_item, beta, c[item], conj)
     return DONE

@@ -8,7 +8,7 @@ Arguments that are ndarrays come as bare object pointers (``ukernel.ndarray``); 
 
 from numba import njit
 
-from .loops import direct, direct_items, five_loops, share, stream, strips, sweep_rows
+from .loops import columns_at_once, direct, direct_items, five_loops, share, stream, strips, sweep_rows
 from .outcome import CONJ_BOTH, EXCHANGE, TURN_A, TURN_B
 from .team import alone, join, take_number
 from .ukernel.bind import inlined
@@ -62,7 +62,8 @@ def direct_shares(kernel, access, kc, rows_first, ways, alpha, a, b, beta, c, co
     while t < ic_ways * jr_ways:
         i0, i1 = share(m, kernel.mr, t // jr_ways, ic_ways)
         j0, j1 = share(n, kernel.nr, t % jr_ways, jr_ways)
-        direct(kernel, access, kc, rows_first, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
+        nc = columns_at_once(kernel, b) if access == "columns" else c.shape[1]
+        direct(kernel, access, nc, kc, rows_first, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
         t = take_number(work)
 
 
@@ -147,7 +148,7 @@ def run_copied(kernel, kc, alpha, a_object, b_object, beta, c_object, op, copies
     """Run ``loops.direct`` on three checked arrays, on a copy of B that has unit column stride; for a team of one."""
     a, b, c = opened(kernel, a_object, b_object, c_object, op)
     copied_matrix(b, copies[0])
-    direct(kernel, "rows", kc, False, alpha, a, copies[0], beta, c, conjugated(op))
+    direct(kernel, "rows", c.shape[1], kc, False, alpha, a, copies[0], beta, c, conjugated(op))
 
 
 @njit(nogil=True)
@@ -164,7 +165,7 @@ def run_batch_direct(kernel, kc, parts, alpha, a_object, b_object, beta, c_objec
             direct_items(kernel, alpha, a[first:end], b[first:end], c[first:end], conj)
         else:
             for item in range(first, end):
-                direct(kernel, "rows", kc, False, alpha, a[item], b[item], beta, c[item], conj)
+                direct(kernel, "rows", c.shape[2], kc, False, alpha, a[item], b[item], beta, c[item], conj)
         t = take_number(work)
 
 
@@ -183,7 +184,7 @@ def run_batch_copied(kernel, kc, parts, alpha, a_object, b_object, beta, c_objec
         for item in range(first, items * (t + 1) // parts):
             if item == first or b.strides[0] != 0:
                 copied_matrix(b[item], copies[t])
-            direct(kernel, "rows", kc, False, alpha, a[item], copies[t], beta, c[item], conj)
+            direct(kernel, "rows", c.shape[2], kc, False, alpha, a[item], copies[t], beta, c[item], conj)
         t = take_number(work)
 
 

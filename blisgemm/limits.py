@@ -180,9 +180,9 @@ COLUMN_ROWS_ELSEWHERE = 16
 # columns: f32 2.4 1.85 1.26 1.26 0.79 0.63, 2.0 1.9 1.46 1.41 1.11 1.08, 2.1 2.1 1.8 1.7 1.26 1.17; f64 1.5 1.05 0.69
 # 0.68 0.67 0.54, 1.4 1.4 1.2 1.1 0.71 0.62, 1.4 1.4 1.3 1.4 0.78 0.63; c64 3.9 2.1 1.4 1.06, 3.1 1.8 1.4 1.03, 2.3 1.5
 # 1.08 0.96; c128 2.6 1.24 0.91 0.65, 2.0 1.2 0.84 0.67, 1.2 0.87 0.70 0.57. Of 64 square and smaller, or with 16
-# columns of A, level or slower on both. Since there are narrow tiles (``NARROW_TERMS``), turned by narrow: f32 300x6x300
-# 1.00, 1000x4x1000 1.48, 1000x8x1000 1.03, 2000x12x2000 0.63, 3000x10x500 0.76; f64 300x4x300 0.86, 1000x3x1000 0.96,
-# 1000x8x1000 0.74, 2000x6x2000 0.74.
+# columns of A, level or slower on both. Since there are narrow tiles (``NARROW_TERMS``), turned by narrow: f32
+# 300x6x300 1.00, 1000x4x1000 1.48, 1000x8x1000 1.03, 2000x12x2000 0.63, 3000x10x500 0.76; f64 300x4x300 0.86,
+# 1000x3x1000 0.96, 1000x8x1000 0.74, 2000x6x2000 0.74.
 TURNED_COLUMNS = {
     ("avx512", "float32"): (6, 8),
     ("avx512", "float64"): (2, 2),

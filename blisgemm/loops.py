@@ -52,10 +52,26 @@ ITEMS_BYTES = 8 * 1024
 AHEAD_BYTES = 12 * 1024 * 1024
 LINE_BYTES = 64
 
+# Columns of B whose distance is a multiple of a large power of two share sets of L1, which has 64 sets of 64 bytes on
+# nearly every processor. Where more than so many would share one, fewer are read side by side.
+# Source: Zen 3 (8 ways), A x, GB/s, 2026-11-30: f32 1024 and 2048 square, 16 rows of A at once 15 and 13, 8 rows 23 and
+# 17 to 21; 512 square (2 KiB apart, 8 to a set) 34 and 24.
+SETS_BYTES, CROWD = 4096, 8
+
 # Micro-panels in one piece of packing: four are read side by side (ukernel.packer).
 PIECE = 4
 
-__all__ = ["direct", "direct_items", "five_loops", "macrokernel", "share", "stream", "strips", "sweep_rows"]
+__all__ = [
+    "columns_at_once",
+    "direct",
+    "direct_items",
+    "five_loops",
+    "macrokernel",
+    "share",
+    "stream",
+    "strips",
+    "sweep_rows",
+]
 
 
 @inlined
@@ -159,31 +175,42 @@ def five_loops(kernel, access, blocking, alpha, a, b, beta, c, conj, a_pack, b_p
 
 
 @inlined
-def direct(kernel, access, kc, rows_first, alpha, a, b, beta, c, conj):
+def columns_at_once(kernel, b):
+    """Return how many columns of a B of unit row stride pass together through all of p: nr, or one vector."""
+    spread = min(b.strides[1] & -b.strides[1], SETS_BYTES)  # the largest power of two that divides their distance
+    return kernel.lanes if kernel.nr * spread > CROWD * SETS_BYTES else kernel.nr
+
+
+@inlined
+def direct(kernel, access, nc, kc, rows_first, alpha, a, b, beta, c, conj):
     """Compute the same product, with the same bits, on the matrices as they lie, without packing.
 
     For small and skinny problems, and while B stays in L2. One block of p after the other: of a deep product all of A
-    and B that a block needs stays near, and C, small then, is added to once a block.
+    and B that a block needs stays near, and C, small then, is added to once a block. A few rows read each column of a B
+    by columns once, so there a few of these go through all of p before the next, from end to end.
 
     Args:
         access: the literal ``"rows"`` (B has unit column stride) or ``"columns"`` (unit row stride).
+        nc: columns that go through all of p before the next: all, or ``columns_at_once``.
         rows_first: whether to go along the rows of C, a micro-panel of A staying near while all of B passes, in
             place of down its columns, where a micro-panel of B stays.
         Others: as ``five_loops``.
     """
     (m, k), n = a.shape, b.shape[1]
-    outer_end, outer_step = (m, kernel.mr) if rows_first else (n, kernel.nr)
-    inner_end, inner_step = (n, kernel.nr) if rows_first else (m, kernel.mr)
-    for pc in range(0, k, kc):  # block after block of p: of a deep product, one of A and one of B stay near
-        kc_cur = min(kc, k - pc)
-        beta_pc = beta if pc == 0 else kernel.one
-        for outer in range(0, outer_end, outer_step):
-            for inner in range(0, inner_end, inner_step):
-                ir, jr = (outer, inner) if rows_first else (inner, outer)
-                microkernel(
-                    kernel, access, min(kernel.mr, m - ir), min(kernel.nr, n - jr), kc_cur,
-                    alpha, a[ir:, pc:], b[pc:, jr:], beta_pc, c[ir:, jr:], conj,
-                )  # fmt: skip
+    for jc in range(0, n, nc):
+        nc_cur = min(nc, n - jc)
+        outer_end, outer_step = (m, kernel.mr) if rows_first else (nc_cur, kernel.nr)
+        inner_end, inner_step = (nc_cur, kernel.nr) if rows_first else (m, kernel.mr)
+        for pc in range(0, k, kc):  # block after block of p: of a deep product, one of A and one of B stay near
+            kc_cur = min(kc, k - pc)
+            beta_pc = beta if pc == 0 else kernel.one
+            for outer in range(0, outer_end, outer_step):
+                for inner in range(0, inner_end, inner_step):
+                    ir, jr = (outer, jc + inner) if rows_first else (inner, jc + outer)
+                    microkernel(
+                        kernel, access, min(kernel.mr, m - ir), min(kernel.nr, jc + nc_cur - jr), kc_cur,
+                        alpha, a[ir:, pc:], b[pc:, jr:], beta_pc, c[ir:, jr:], conj,
+                    )  # fmt: skip
 
 
 @inlined

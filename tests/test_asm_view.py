@@ -31,8 +31,10 @@ every_kernel = pytest.mark.parametrize(("name", "cpu"), KERNELS)
 
 
 @cache
-def step_of(name: str, cpu: str | None = None, access: Access = Access.PACKED) -> KStep:
-    return read_kernel(catalog.by_name(name), access, cpu)
+def step_of(name: str, cpu: str | None = None, access: Access | None = None) -> KStep:
+    """Read the k loop of a kernel, by default with micro-panels, or as it lies where it is only ever used so."""
+    spec = catalog.by_name(name)
+    return read_kernel(spec, access or (Access.ROWS if catalog.is_narrow(spec) else Access.PACKED), cpu)
 
 
 # ---- every kernel --------------------------------------------------------------------------------
@@ -53,7 +55,8 @@ def test_the_map_covers_the_tile_with_one_register_each(name: str, cpu: str | No
 @every_kernel
 def test_sums_share_no_register_with_operands(name: str, cpu: str | None) -> None:
     held = step_of(name, cpu).registers
-    assert held.a and held.b
+    used_once = catalog.by_name(name).row_vectors == 1  # then a fma may read the element of A from memory
+    assert (held.a or used_once) and held.b
     assert not set(held.accumulators) & {*held.a, *held.b, *held.products}
     assert bool(held.products) == (not catalog.by_name(name).isa.fma)
 

@@ -52,7 +52,8 @@ def test_k_loop_does_one_fma_per_accumulator_and_step(name: str, cpu: str | None
 
 @pytest.mark.parametrize(("name", "cpu"), targets())
 def test_packed_k_loop_keeps_off_the_stack(name: str, cpu: str | None) -> None:
-    loop = loop_of(name, PACKED, cpu)
+    narrow = catalog.is_narrow(catalog.by_name(name))  # which never meet micro-panels
+    loop = loop_of(name, DIRECT if narrow else PACKED, cpu)
     assert loop.stack_accesses == 0, "\n".join(loop.lines)
 
 

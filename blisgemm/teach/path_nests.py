@@ -128,6 +128,8 @@ def nest_of(x: Blocks, line_bytes: int, at_once: tuple[int, int] = (1, 1)) -> Ne
     elif x.path == "direct":
         loops = (Loop("i", x.mr), Loop("j", x.nr)) if x.rows_first else (Loop("j", x.nr), Loop("i", x.mr))
         loops = (Loop("p", x.kc), *loops)
+        if x.access == "columns":
+            loops = (Loop("j", x.nr), Loop("p", x.kc), Loop("i", x.mr))
         if x.access == "copied":
             places[B_PACK] = Place("p", "j", x.k, x.n)
             loops, body = (Loop("i", max(1, x.m), ((B, B_PACK),)), *loops), (A, B_PACK, C)

@@ -354,7 +354,8 @@ def _follow(
             recorder.copy(b)
         access = "columns" if plan.access == "columns" else "rows"
         rows_first = plan.rows_first and plan.access != "copied"  # as ``entry.run_copied`` has it
-        words["direct"](kernel, access, blocking.kc, rows_first, one, a, b, zero, c, 0)
+        columns = kernel.nr if access == "columns" else n
+        words["direct"](kernel, access, columns, blocking.kc, rows_first, one, a, b, zero, c, 0)
     else:
         nest = words["sweep_rows" if plan.path == "sweep" else plan.path]
         packed = tuple(Region.whole(*shape[-2:]) for shape in plan.waiting_shapes[1:])

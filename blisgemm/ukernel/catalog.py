@@ -20,7 +20,7 @@ from ..machine.facts import Isa
 from ..machine.isas import AVX2, AVX512, GENERIC, NEON, SSE2
 from .spec import KernelSpec
 
-__all__ = ["ROLES", "by_name", "candidates", "kernels", "preferred"]
+__all__ = ["ROLES", "by_name", "candidates", "is_narrow", "kernels", "preferred"]
 
 ROLES = ("packed", "direct", "wide", "row", "column", "narrow")
 
@@ -106,6 +106,12 @@ def by_name(name: str) -> KernelSpec:
 def candidates(dtype: str, isa: Isa, role: str) -> tuple[KernelSpec, ...]:
     """Return the kernels for a dtype on a vector set, in a role of ``ROLES``, that of first choice first."""
     return _rows()[isa.name, dtype, role]
+
+
+def is_narrow(spec: KernelSpec) -> bool:
+    """Whether a kernel of the catalog serves as a narrow one only."""
+    key = (spec.isa.name, spec.acc_dtype)
+    return not any(spec in _rows()[(*key, role)] for role in ROLES if role != "narrow")
 
 
 def preferred(dtype: str, isa: Isa, role: str) -> KernelSpec:
