@@ -1,6 +1,6 @@
 """What ``os.fork`` waits for, so that a child can compile.
 
-Knows: the lock of what loads or compiles code. Does not know: products. Called by ``api``, ``gufunc``, ``compiled``,
+Knows: the lock of what loads or compiles code. Does not know: products. Called by ``lane``, ``gufunc``, ``compiled``,
 ``parallel`` and ``machine.detect``, which hold it.
 
 A child of ``os.fork`` has the forking thread alone. If another one was importing Numba or compiling just then, its
@@ -20,7 +20,7 @@ __all__ = ["compiling"]
 
 _PATIENCE = 15.0
 _lock = threading.RLock()
-_taken: list[Any] = []
+_taken = threading.local()  # .locks: a list of those that this thread, which forks, holds
 
 
 def compiling() -> threading.RLock:  # type: ignore[valid-type, unused-ignore]
@@ -46,9 +46,10 @@ def _before_fork() -> None:
 
 def _take(lock: Any) -> None:
     if lock.acquire(timeout=_PATIENCE):
-        _taken.append(lock)
+        _taken.locks = [*getattr(_taken, "locks", ()), lock]
 
 
 def _after_fork() -> None:
-    while _taken:
-        _taken.pop().release()
+    for lock in reversed(getattr(_taken, "locks", ())):
+        lock.release()
+    _taken.locks = []

@@ -14,12 +14,15 @@ __all__ = [
     "DIRECT_EDGES",
     "DIRECT_EDGES_ELSEWHERE",
     "DIRECT_SHARE_OF_L2",
+    "DIRECT_TILE_EDGES",
     "FEW",
     "FEW_ELSEWHERE",
     "NARROW_TERMS",
     "PASSING_BYTES",
     "SHORT_ROW_BYTES",
     "SHORT_ROW_BYTES_ELSEWHERE",
+    "STREAMED_GRAMS",
+    "STRIP_BYTES",
     "STRIP_ROWS",
     "STRIP_STEPS",
     "TILE_GAIN",
@@ -70,6 +73,13 @@ DIRECT_EDGES_ELSEWHERE = (128, 128, 128)
 # 64x16x4000 1.29 1.24 1.37, 300x16x300 1.11 1.07 1.09, 1000x16x1000 1.31 1.29 1.31; f64 16x8x8000 1.12 1.06 1.19,
 # 64x8x4000 1.06 1.05 1.04, 1000x8x1000 1.28 1.26 1.27.
 NARROW_TERMS = 32**3
+
+# Largest n for which n x n x n goes direct by the direct tile, where from there to ``DIRECT_EDGES`` the wide one is
+# better.
+# Source, Emerald Rapids, AVX-512, 2026-11-30, GFLOP/s of the direct and of the wide tile, MKL's: n = 64 80 96 100 112
+# 128, f32 8x32 138 136 150 80 97 92, 8x48 127 140 149 80 101 101, MKL 113 130 143 74 93 99; f64 8x16 73 75 78 74 81 68,
+# 8x24 72 72 79 73 80 72, MKL 68 70 76 71 78 75 (12x32, 12x16: between).
+DIRECT_TILE_EDGES = {("avx512", "float32"): 96, ("avx512", "float64"): 112}
 
 # Share of L2 that B may take on the direct path, by machine and vector set; a machine without a row packs. Zen 4 with
 # AVX-512 (8 rows at once, 48 or 24 columns): direct was 3 to 15 % faster than packed while B fit (f32 n <= 512, f64 n
@@ -127,6 +137,11 @@ STRIP_ROWS = {
 }
 STRIP_STEPS = (12, 32, 64)
 
+# Bytes of B up to which strips are made. Source: Emerald Rapids, 2026-11-30, GFLOP/s of strips of 32 and 64 values, of
+# packed, MKL's: f64 B of 72 MB (3000 square), 32, 48, 64 rows 35 40 43 44, 46 42 49 51, 50 41 52 52; of 32 MB (2000
+# square), 64 rows 54 57 57 61; f32 of 36 MB (3000 square), 64, 96 rows 127 133 119 128, 127 133 129 129.
+STRIP_BYTES = 48 * 1024 * 1024
+
 # Bytes of a row of B up to which a few rows of A neither sweep nor stream along it, by vector set: what a pass begins
 # and ends with outweighs so few vectors, and B lies as in one stream anyway.
 # Source, 2026-11-30, the script that bench/ways.py was made from (--rows 1,2,3 --depths 8000), speed of sweep by
@@ -162,6 +177,13 @@ AS_IT_LIES = {
     ("avx2", "complex128"): (4, 128),
 }
 AS_IT_LIES_ELSEWHERE = (16, 256)
+
+# Vector sets with which deep products of few elements of C, whose A has no contiguous rows (a Gram matrix A' A), are
+# streamed on one thread: a few values of p at a time meet all of C, so that lines of A, which hold a part of a column,
+# are used whole.
+# Source: Emerald Rapids, 2026-11-30, GFLOP/s direct, streamed in steps of 32, MKL's, A by columns: f32 32x32x2000 136
+# 139 143, 32x32x20000 93 101 91, 32x32x300000 54 59 62; f64 61 70 53, 39 44 43, 24 27 29. On Zen 3 the two were level.
+STREAMED_GRAMS = ("avx512",)
 
 # Rows up to which B's columns are transposed on the way to the fmas, once per micro-panel of A, by vector set.
 # Source: Zen 3 VM, AVX2, busy, 2026-11-30, packed's time by this one's, B of 300, 1000 and 3000 square: f32 4 rows 1.36

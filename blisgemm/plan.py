@@ -38,11 +38,11 @@ from .workspace import buffer_bytes
 if TYPE_CHECKING:  # loaded by the first plan, not by the import of the package, which never needs it
     from .tuning import Tuning
 
-__all__ = ["PASSING", "PATHS", "Plan", "make_plan", "numpy_plan", "plan_for"]
+__all__ = ["ONE_THREAD_TERMS", "PASSING", "PATHS", "Plan", "make_plan", "numpy_plan", "plan_for"]
 
 # Up to so many terms a product stays on one thread. Source: Zen 3 VM, 2 cores, quiet, 2026-11-30, two threads' time by
 # one's, packed, n = 96, 112, 128, 150: f32 1.43 1.41 1.21 1.01, f64 1.36 1.25 1.15 0.97, c64 1.17 0.87 0.92 0.81.
-_ONE_THREAD_TERMS = 128**3
+ONE_THREAD_TERMS = 128**3
 
 PATHS = ("empty", "scale", "direct", "sweep", "stream", "strips", "packed", "numpy")
 PASSING = ("sweep", "stream", "strips")  # B passes by, a few of its rows at a time, while sums wait
@@ -352,7 +352,7 @@ def plan_for(
     notes = [f"layout: {m} columns of B fill no vectors; turned, vectors lie along A's rows"] * (turned and m > 1)
     notes += [f"tuning file {tuning.source}: {tuning.ignored}"] * bool(tuning.ignored)
     if path is None:
-        way, why, tuned = choose_way(machine, m, n, k, dtype, access, tuning, threads, batch)
+        way, why, tuned = choose_way(machine, m, n, k, dtype, access, tuning, threads, batch, a_rows)
         notes += tuned
     else:
         way = replace(way, role={"sweep": "row", "stream": "direct", "strips": "packed"}.get(path, path))
@@ -366,7 +366,7 @@ def plan_for(
     path = way.path
     spec, why_kernel = (kernel, "kernel: as asked for") if kernel else choose_kernel(dtype, way.role, m, n)
     useful = useful_threads(m * n * k * batch, threads)
-    alone = 1 if m * n * k <= _ONE_THREAD_TERMS else useful_threads(m * n * k, threads)
+    alone = 1 if m * n * k <= ONE_THREAD_TERMS else useful_threads(m * n * k, threads)
     batch_ways = min(useful, batch) if batch > 1 and (path == "direct" or batch >= useful) else 1
     reasons = [why, *notes, why_kernel]
     if batch_ways > 1:

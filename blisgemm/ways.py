@@ -144,15 +144,17 @@ def turned_columns(dtype: str) -> tuple[int, int, int]:
 
 
 def choose_way(
-    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, tuning: Tuning, threads: int, batch: int
-) -> tuple[Way, str, tuple[str, ...]]:
+    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, tuning: Tuning, threads: int, batch: int,
+    a_rows: bool = True,
+) -> tuple[Way, str, tuple[str, ...]]:  # fmt: skip
     """Return the way, why, and what of it is tuned."""
     from .tuning import direct_limits
 
     alone, crowded, item = direct_terms(dtype)
     most = min(crowded if access == "crowded" else alone, alone if batch == 1 else item)  # whatever is tuned
     terms, share = model_limits(dtype)
-    model = _way_within(machine, m, n, k, dtype, access, batch, min(terms, most), share)
+    gram = not a_rows and threads == 1 and machine.isa.name in limits.STREAMED_GRAMS
+    model = _way_within(machine, m, n, k, dtype, access, batch, min(terms, most), share, gram)
     if access == "crowded" and model[0].path == "packed" and m * n * k <= alone:
         model = model[0], f"{model[1]} where B's rows lie a multiple of {CROWDED_BYTES} bytes apart"
     kernels = tuple(choose_kernel(dtype, role)[0].name for role in ("direct", "wide"))
@@ -160,7 +162,7 @@ def choose_way(
     if not reasons:
         return *model, ()
     terms = terms if most == alone else min(terms, most)
-    tuned = _way_within(machine, m, n, k, dtype, access, batch, terms, share)
+    tuned = _way_within(machine, m, n, k, dtype, access, batch, terms, share, gram)
     return (*model, ()) if tuned[0] == model[0] else (*tuned, reasons)
 
 
@@ -170,6 +172,11 @@ def direct_terms(dtype: str) -> tuple[int, int, int]:
     return alone**3, crowded**3, item**3
 
 
+def direct_tile_terms(dtype: str) -> int:
+    """Return up to how many terms small products take the direct tile; larger ones the wide one."""
+    return int(limits.DIRECT_TILE_EDGES.get((current().isa.name, dtype), 2**20)) ** 3
+
+
 def model_limits(dtype: str) -> tuple[int, float]:
     """Return up to how many terms, and to what share of L2 for B, products go direct here unless it is tuned."""
     machine = current()
@@ -177,10 +184,13 @@ def model_limits(dtype: str) -> tuple[int, float]:
 
 
 def _way_within(
-    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, batch: int, terms: int, share: float
+    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, batch: int, terms: int, share: float, gram: bool
 ) -> tuple[Way, str]:
-    """Return the way, and why, if products go direct up to so many terms, or with B in a share of L2."""
-    way, why = _wider_way(machine, m, n, k, dtype, access, batch, terms, share)
+    """Return the way, and why, if products go direct up to so many terms, or with B in a share of L2.
+
+    ``gram``: whether a small C of a deep product is streamed (``limits.STREAMED_GRAMS``).
+    """
+    way, why = _wider_way(machine, m, n, k, dtype, access, batch, terms, share, gram)
     columns, rows, least = narrow_limits(dtype)
     of_direct_tiles = way.path == "direct" and way.role in ("direct", "wide") and not way.copied and batch == 1
     if of_direct_tiles and n <= columns and m > rows and m * n * k >= least:
@@ -189,7 +199,7 @@ def _way_within(
 
 
 def _wider_way(
-    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, batch: int, terms: int, share: float
+    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, batch: int, terms: int, share: float, gram: bool
 ) -> tuple[Way, str]:
     """Return the same without narrow tiles."""
     small, wide, row, column = (choose_kernel(dtype, role)[0] for role in ("direct", "wide", "row", "column"))
@@ -219,7 +229,8 @@ def _wider_way(
     columns, elements = limits.AS_IT_LIES.get((machine.isa.name, dtype), limits.AS_IT_LIES_ELSEWHERE)
     crowding = 2 if access == "crowded" else 1
     lies = b_block_bytes <= l2_bytes // 2 and (n <= columns // crowding or m * n <= elements // crowding)
-    few = m <= max(stream_rows, limits.STRIP_ROWS.get((machine.isa.name, dtype), 0)) and batch == 1
+    strip_rows = limits.STRIP_ROWS.get((machine.isa.name, dtype), 0) if b_bytes <= limits.STRIP_BYTES else 0
+    few = m <= max(stream_rows, strip_rows) and batch == 1
     passes = b_bytes > (LANE_B_BYTES * m if m <= LANE_ROWS or machine.isa.name == "avx2" else limits.PASSING_BYTES)
     if few and passes and not short and (m <= min(sweep_rows, LANE_ROWS) or m * n * k > terms):
         why = f"path: {m} rows use each element of B {'once' if m <= small.mr else 'little'}: it passes by, "
@@ -229,12 +240,15 @@ def _wider_way(
             return Way("stream", "direct" if m <= small.mr else "packed"), f"{why}row after row of micro-tiles"
         return Way("strips", "packed"), f"{why}strips of a few rows, each of which meets all rows of A"
     if m * n * k <= terms:
-        return Way("direct", "direct"), f"path: m n k = {m * n * k:,} <= {terms:,}, too little work to repay packing"
+        role = "wide" if m * n * k > direct_tile_terms(dtype) and batch == 1 else "direct"
+        return Way("direct", role), f"path: m n k = {m * n * k:,} <= {terms:,}, too little work to repay packing"
     if few and not passes and m > row.mr:
         return Way("direct", "direct"), f"path: {m} rows use B little, and its {b_bytes // 1024:,} KiB stay near"
     if m <= max(small.mr, row.mr):
         why = f"path: {m} rows use each element of B once, so packing it would be a copy for nothing"
         return Way("direct", "row" if m <= row.mr else "wide"), why
+    if lies and gram and 0 < narrow_limits(dtype)[0] < n and batch == 1:
+        return Way("stream", "direct"), f"path: C's {m * n:,} elements meet a few values of p of A and B at a time"
     if lies:
         why = f"path: C's {m * n:,} elements in {n} columns use A and B little, so packing them gains nothing"
         return Way("direct", "direct", rows_first), why
@@ -292,12 +306,14 @@ def fast_lane_terms(dtype: str) -> tuple[int, int]:
     from .tuning import in_force, lane_terms
 
     alone, crowded, _ = direct_terms(dtype)
-    most = lane_terms(in_force(current()), dtype, alone)
+    most = min(lane_terms(in_force(current()), dtype, alone), direct_tile_terms(dtype))
     return most, min(most, crowded)
 
 
 def stack_lane_terms(dtype: str) -> int:
     """Return the largest m * n * k of an item of a batch that the lane of small batches does; tuning may lower it."""
+    from .tuning import in_force, lane_terms
+
     alone, _, item = direct_terms(dtype)
-    most, _ = fast_lane_terms(dtype)
+    most = lane_terms(in_force(current()), dtype, alone)
     return item if most == alone else min(item, most)

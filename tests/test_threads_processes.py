@@ -280,6 +280,32 @@ def test_openmp_is_taken_where_nothing_is_chosen_and_tbb_where_it_is_asked_for()
         assert f"layer {layer}" in done.stdout, (chosen, done.stdout)
 
 
+@needs_fork
+def test_forks_of_several_threads_leave_the_lock_of_compilers_free() -> None:
+    """Even where each has waited in vain: none may give back what another holds."""
+    expect_right(
+        """
+        from blisgemm import forking
+        forking._PATIENCE = 0.01
+        with forking.compiling():
+            pass
+
+        def turn():
+            for _ in range(10):
+                child = os.fork()
+                if child == 0:
+                    os._exit(0)
+                assert os.waitpid(child, 0)[1] == 0
+        threads = [threading.Thread(target=turn) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert forking._lock.acquire(blocking=False)
+        """
+    )
+
+
 def test_asking_for_the_layer_starts_nothing() -> None:
     done = expect_right(
         """

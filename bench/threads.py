@@ -1,0 +1,172 @@
+"""Where the time of several threads goes: packing, tiles, waiting, and what is left.
+
+Usage: python bench/threads.py [--sizes 384,1000,2000] [--dtype f32,f64] [--threads 2] [--seconds 2]
+
+The loops are the library's own text (``loops.five_loops``), compiled once more with clocks around its words. A line
+each for one thread and for several, which take turns; medians over all calls, in microseconds of thread-time: the
+threads' times added up. "rest" is what the threads do outside: they start, and end. "apart" is for comparison: one
+thread each for equal parts of the rows, which pack B for themselves and share nothing, in a batch of so many items.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import types
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import options as given
+
+WORDS = ("packing", "tiles", "waiting")
+LINE = 8  # int64s between two counters, so that no two share a cache line
+
+
+def clocked(counters: np.ndarray) -> Callable[..., Any]:
+    """Return ``five_loops`` with clocks: ticks of packing, of tiles and of waiting are added to ``counters``."""
+    from llvmlite import ir
+    from numba.core import types as numba_types
+    from numba.extending import intrinsic
+
+    from blisgemm import loops
+    from blisgemm.ukernel.bind import inlined
+
+    i64, start = ir.IntType(64), counters.ctypes.data
+
+    @intrinsic
+    def now(typing_context):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            clock = builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(i64, []))
+            return builder.call(clock, [])
+
+        return numba_types.int64(), codegen
+
+    @intrinsic
+    def count(typing_context, word, ticks):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            place = builder.add(ir.Constant(i64, start), builder.mul(args[0], ir.Constant(i64, 8 * LINE)))
+            builder.atomic_rmw("add", builder.inttoptr(place, i64.as_pointer()), args[1], "monotonic")
+            return context.get_dummy_value()
+
+        return numba_types.void(numba_types.int64, numba_types.int64), codegen
+
+    pack_piece, macrokernel, wait_until_done = loops.pack_piece, loops.macrokernel, loops.wait_until_done
+
+    @inlined
+    def pack(kernel, piece, a_panel, b_panel, a_pack, b_pack):  # type: ignore[no-untyped-def]
+        begin = now()
+        pack_piece(kernel, piece, a_panel, b_panel, a_pack, b_pack)
+        count(0, now() - begin)
+
+    @inlined
+    def tile(kernel, access, alpha, a, a_pack, b_pack, beta, c, kc_cur, conj):  # type: ignore[no-untyped-def]
+        begin = now()
+        macrokernel(kernel, access, alpha, a, a_pack, b_pack, beta, c, kc_cur, conj)
+        count(1, now() - begin)
+
+    @inlined
+    def wait(work, pieces):  # type: ignore[no-untyped-def]
+        begin = now()
+        wait_until_done(work, pieces)
+        count(2, now() - begin)
+
+    text = loops.five_loops.py_func
+    words = {**text.__globals__, "pack_piece": pack, "macrokernel": tile, "wait_until_done": wait}
+    return inlined(types.FunctionType(text.__code__, words, "five_loops"))  # type: ignore[no-any-return]
+
+
+def product(plan: Any, five_loops: Any) -> Callable[..., None]:
+    """Return a call of (a, b, c) that runs a packed plan by these loops."""
+    from numba import njit
+
+    from blisgemm.compiled import _signature, real_dtype
+    from blisgemm.entry import conjugated, opened
+    from blisgemm.parallel import region
+    from blisgemm.team import join
+    from blisgemm.workspace import borrow
+
+    access, kernel, blk = "half" if plan.half else "packed", plan.kernel, plan.blocking
+
+    @njit(nogil=True)
+    def run(kernel, blocking, alpha, a_object, b_object, beta, c_object, op, a_pack, b_pack, team):  # type: ignore[no-untyped-def]
+        work = join(team)
+        a, b, c = opened(kernel, a_object, b_object, c_object, op)
+        five_loops(kernel, access, blocking, alpha, a, b, beta, c, conjugated(op), a_pack, b_pack, work)
+
+    code = run.compile(_signature(f"run_{access}", kernel))
+    packs = borrow((plan.packed_shapes, real_dtype(kernel))).arrays
+
+    def call(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+        with region(plan.threads) as team:
+            code(kernel, (blk.mc, blk.nc, blk.kc, blk.mt), kernel.one, a, b, kernel.zero, c, 0, *packs, team)
+
+    return call
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=given.positive_list, default="384,1000,2000", help="n, by commas")
+    parser.add_argument("--dtype", type=given.dtype_list, default="f32,f64", help="by commas")
+    parser.add_argument("--threads", type=int, default=2, help="how many (default 2)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="about how long per table (default 2)")
+    options = parser.parse_args()
+    if options.threads < 2:
+        parser.error(f"--threads: expected at least 2; got {options.threads}")
+    given.set_environment(options.threads)
+
+    import blisgemm
+    from blisgemm.bench.environment import machine_line
+    from blisgemm.bench.exact import fill_exact, require_exact
+    from blisgemm.parallel import threading_layer
+
+    rng, counters = np.random.default_rng(0), np.zeros(len(WORDS) * LINE, np.int64)
+    five_loops = clocked(counters)
+    for dtype in options.dtype:
+        for n in options.sizes:
+            n -= n % options.threads  # equal parts
+            a, b, c = (np.empty((n, n), dtype) for _ in range(3))
+            fill_exact(rng, a, b, k=n)
+            parts = tuple(x.reshape(options.threads, -1, n) for x in (a, c))
+            calls: dict[str, Callable[[], Any]] = {}
+            for threads in (1, options.threads):
+                plan = blisgemm.make_plan(n, n, n, dtype, path="packed", threads=threads)
+                calls[f"{threads} threads"] = partial(product(plan, five_loops), a, b, c)
+            calls["apart"] = partial(blisgemm.gemm, parts[0], b, out=parts[1], threads=options.threads)
+            for name, call in calls.items():
+                c[...] = -1
+                call()
+                require_exact(a, b, c, f"{dtype}, n = {n}, {name}")
+            show(n, dtype, calls, counters, options)
+    print(f"threading layer {threading_layer()}; {machine_line()}")
+
+
+def show(n: int, dtype: str, calls: dict[str, Callable[[], Any]], counters: np.ndarray, options: Any) -> None:
+    """Time the calls in turn and print a table."""
+    samples: dict[str, list[Any]] = {name: [] for name in calls}
+    end = time.perf_counter() + options.seconds
+    while time.perf_counter() < end or len(samples["apart"]) < 5:
+        for name, call in calls.items():
+            call()  # wakes the threads, and warms the caches
+            counters[:] = 0
+            begin = time.perf_counter()
+            call()
+            wall = time.perf_counter() - begin
+            samples[name].append([wall * 1e6, *counters[::LINE]])
+    medians = {name: np.median(rows, axis=0) for name, rows in samples.items()}
+    one = medians["1 threads"]
+    ticks = one[1:].sum() / one[0]  # in a microsecond: one thread does nothing else
+    print(f"\n{dtype} n = {n}: us  {'wall':>9} {'times':>6}  " + " ".join(f"{word:>9}" for word in (*WORDS, "rest")))
+    for name, (wall, *counted) in medians.items():
+        line = f"{name:>16}  {wall:9.0f} {one[0] / wall:6.2f}"
+        if any(counted):
+            spent = [ticked / ticks for ticked in counted]
+            threads = 1 if name == "1 threads" else options.threads
+            line += "  " + " ".join(f"{x:9.0f}" for x in (*spent, threads * wall - sum(spent)))
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
