@@ -229,7 +229,9 @@ def _wider_way(
     columns, elements = limits.AS_IT_LIES.get((machine.isa.name, dtype), limits.AS_IT_LIES_ELSEWHERE)
     crowding = 2 if access == "crowded" else 1
     lies = b_block_bytes <= l2_bytes // 2 and (n <= columns // crowding or m * n <= elements // crowding)
-    strip_rows = limits.STRIP_ROWS.get((machine.isa.name, dtype), 0) if b_bytes <= limits.STRIP_BYTES else 0
+    strip_rows = limits.STRIP_ROWS.get((machine.isa.name, dtype), 0)
+    if b_bytes > limits.STRIP_BYTES.get((machine.isa.name, dtype), b_bytes):
+        strip_rows = 0
     few = m <= max(stream_rows, strip_rows) and batch == 1
     passes = b_bytes > (LANE_B_BYTES * m if m <= LANE_ROWS or machine.isa.name == "avx2" else limits.PASSING_BYTES)
     if few and passes and not short and (m <= min(sweep_rows, LANE_ROWS) or m * n * k > terms):
