@@ -137,9 +137,10 @@ STRIP_ROWS = {
 }
 STRIP_STEPS = (12, 32, 64)
 
-# Bytes of B up to which strips are made, where there is such a limit. Source: Emerald Rapids, 2026-11-30, GFLOP/s of strips of 32 and 64 values, of
-# packed, MKL's: f64 B of 72 MB (3000 square), 32, 48, 64 rows 35 40 43 44, 46 42 49 51, 50 41 52 52; of 32 MB (2000
-# square), 64 rows 54 57 57 61; f32 of 36 MB (3000 square), 64, 96 rows 127 133 119 128, 127 133 129 129; f32 of 64 MB, 32 rows, 1.6 and 2.0 times the speed of NumPy and MKL.
+# Bytes of B up to which strips are made, where there is such a limit. Source: Emerald Rapids, 2026-11-30, GFLOP/s of
+# strips of 32 and 64 values, of packed, MKL's: f64 B of 72 MB (3000 square), 32, 48, 64 rows 35 40 43 44, 46 42 49 51,
+# 50 41 52 52; of 32 MB (2000 square), 64 rows 54 57 57 61; f32 of 36 MB (3000 square), 64, 96 rows 127 133 119 128, 127
+# 133 129 129, of 64 MB (4096 square), 32 rows 1.6 and 2.0 times the speed of NumPy and MKL.
 STRIP_BYTES = {("avx512", "float64"): 48 * 1024 * 1024}
 
 # Bytes of a row of B up to which a few rows of A neither sweep nor stream along it, by vector set: what a pass begins
