@@ -73,6 +73,11 @@ def clocked(counters: np.ndarray) -> Callable[..., Any]:
         count(2, now() - begin)
 
     text = loops.five_loops.py_func
+    missing = {"pack_piece", "macrokernel", "wait_until_done"} - set(text.__code__.co_names)
+    if missing:
+        raise SystemExit(
+            f"five_loops no longer has the words {', '.join(missing)}, which this script puts clocks around"
+        )
     words = {**text.__globals__, "pack_piece": pack, "macrokernel": tile, "wait_until_done": wait}
     return inlined(types.FunctionType(text.__code__, words, "five_loops"))  # type: ignore[no-any-return]
 

@@ -20,6 +20,7 @@ from . import checks, entry
 from .cache import DiskCache
 from .errors import BlisgemmError
 from .forking import compiling
+from .links import arguments_of_direct
 from .team import TEAM
 from .ukernel.bind import KernelType
 from .ukernel.ndarray import PyObject, layout_is_as_expected
@@ -45,7 +46,7 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
         return (k, *limits, *(PyObject,) * 6, i, scalar, scalar)
     product = (scalar, PyObject, PyObject, scalar, PyObject, i)
     if name in ("run_direct", "run_columns"):
-        return (k, i, types.boolean, types.UniTuple(i, 2), *product, TEAM)
+        return arguments_of_direct(k, scalar, PyObject)  # type: ignore[no-any-return]
     if name == "run_batch_direct":
         return (k, i, i, *product, TEAM)
     if name == "run_copied":
@@ -93,12 +94,7 @@ def entry_point(name: str, kernel: KernelSpec) -> Callable[..., Any]:
         if there is not None:
             return cast("Callable[..., Any]", there.entry_point)
         start, hits = time.perf_counter(), sum(dispatcher.stats.cache_hits.values())
-        try:
-            code: Callable[..., Any] = dispatcher.compile(signature)
-        except RuntimeError as error:
-            if "no compiled object yet" not in str(error):
-                raise
-            raise KeyboardInterrupt from error  # LLVM's callback swallowed it
+        code: Callable[..., Any] = dispatcher.compile(signature)
         how = "loaded" if sum(dispatcher.stats.cache_hits.values()) > hits else "compiled"
         say(f"{how} {name} for {kernel.name} in {time.perf_counter() - start:.2f} s")
         return code

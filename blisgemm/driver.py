@@ -18,7 +18,7 @@ from .compiled import code_address, entry_point, real_dtype
 from .errors import BlisgemmValueError
 from .operands import Operands, kernel_dtype
 from .outcome import CONJ_BOTH, CROWDED_BYTES, EXCHANGE, read_key
-from .parallel import ALONE, TERMS_PER_THREAD, Team, region
+from .parallel import ALONE, Team, region
 from .plan import ONE_THREAD_TERMS, PASSING, Plan, plan_for
 from .table import Table, enter
 from .ways import wants_swap, wants_turn
@@ -27,6 +27,9 @@ from .workspace import borrow, give_back
 __all__ = ["plan_operands", "planned", "route_of", "run"]
 
 Array = np.ndarray[Any, Any]
+
+# Bytes of operands up to which the lane calls a product itself: those 100 us hold the GIL. Source: our choice.
+NEAR_BYTES = 1024 * 1024
 
 # What runs a plan: called with (alpha, a, b, beta, c, op), operands checked, op as ``outcome`` says it.
 Route = Callable[[Any, Array, Array, Any, Array, int], None]
@@ -125,10 +128,11 @@ def planned(key: int, dtype: str, threads: int, table: Table) -> Route:
     """
     m, n, k, access, op, a_rows = read_key(key)
     plan = plan_for(m, n, k, dtype, threads, access, bool(op & EXCHANGE), a_rows=a_rows)
-    most = ONE_THREAD_TERMS if plan.access == "rows" else TERMS_PER_THREAD  # 0.3 ms at most
-    if plan.path == "direct" and plan.access != "copied" and m * n * k <= most:
+    if plan.path == "direct" and plan.access != "copied" and m * n * k <= ONE_THREAD_TERMS:
         name, (kernel, kc, rows_first, _), _ = _entry(plan, False)
-        enter(table, key, code_address(name, kernel), kc, rows_first)
+        small = m * n * k * kernel.chains <= ONE_THREAD_TERMS
+        if small and (m * k + k * n + m * n) * kernel.itemsize <= NEAR_BYTES:
+            enter(table, key, code_address(name, kernel), kc, rows_first)
     return route_of(plan)
 
 

@@ -62,7 +62,7 @@ def direct_shares(kernel, access, kc, rows_first, ways, alpha, a, b, beta, c, co
     while t < ic_ways * jr_ways:
         i0, i1 = share(m, kernel.mr, t // jr_ways, ic_ways)
         j0, j1 = share(n, kernel.nr, t % jr_ways, jr_ways)
-        nc = columns_at_once(kernel, b) if access == "columns" else c.shape[1]
+        nc = columns_at_once(kernel, b.strides[1]) if access == "columns" else c.shape[1]
         direct(kernel, access, nc, kc, rows_first, alpha, a[i0:i1], b[:, j0:j1], beta, c[i0:i1, j0:j1], conj)
         t = take_number(work)
 

@@ -75,6 +75,7 @@ def _open_lane(x1: Any, x2: Any) -> Any:
     name = _operands.kernel_dtype(x1.dtype)
     if name is None:
         return None
+    get_num_threads()  # a setting that makes no sense is an error of the first product, not of the first large one
     with compiling():
         return _opened(x1, x2, name)
 
@@ -92,20 +93,22 @@ def _opened(x1: Any, x2: Any, name: str) -> Any:
     spare = _empty((SPARE_EXTENT, SPARE_EXTENT), x1.dtype)
     columns, _, least = narrow_limits(name)
     few = (*turned_columns(name), columns, least)
-    table, checks = (new_table(fast_lane_kc(name), *terms, *few) for terms in (fast_lane_terms(name), (0, 0)))
-    lane = (entry_point("fast_lane", kernel), kernel, table, checks, spare, routes)
+    table, checks_only = (new_table(fast_lane_kc(name), *terms, *few) for terms in (fast_lane_terms(name), (0, 0)))
+    lane = (entry_point("fast_lane", kernel), kernel, table, checks_only, spare, routes)
     _lanes[x1.dtype] = lane
     return lane
 
 
-def _by_stack_lane(x1: Any, x2: Any, out: Any, op: int, alpha: Any, beta: Any, threads: int | None) -> Any:
+def _by_stack_lane(
+    lane_of_two: Any, x1: Any, x2: Any, out: Any, op: int, alpha: Any, beta: Any, threads: int | None
+) -> Any:
     """Return a small product of batches in ``out``, or ``None``; nothing is written then. As ``by_lane``."""
     dt = x1.dtype
     lane = _stack_lanes.get(dt)
     if lane is None:
         from .compiled import entry_point
 
-        _, kernel, table, _, spare, _ = _lanes[dt]
+        _, kernel, table, _, spare, _ = lane_of_two
         kc_max = int(table[0])
         item_terms = stack_lane_terms(_operands.kernel_dtype(dt))  # type: ignore[arg-type]
         lane = _stack_lanes[dt] = (entry_point("stack_lane", kernel), kernel, kc_max, item_terms, spare)
@@ -164,7 +167,7 @@ def by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any, 
         lane = _lanes.get(dt) or _open_lane(x1, x2)
         if lane is None:
             return None
-        code, kernel, table, checks, spare, routes = lane
+        code, kernel, table, checks_only, spare, routes = lane
         if out is None:
             shape1, shape2 = x1.shape, x2.shape
             if len(shape1) == len(shape2) == 2:
@@ -186,16 +189,18 @@ def by_lane(x1: Any, x2: Any, out: Any, c: Any, op: int, alpha: Any, beta: Any, 
             if type(c) is not _ndarray or c.dtype is not dt or c.shape != out.shape:
                 return None
             copied = beta != 0  # into out, before the product: only once all is checked
-        state = code(kernel, checks if copied else table, spare, x1, x2, out, _ndarray, dt, op, alpha, beta)
+        state = code(kernel, checks_only if copied else table, spare, x1, x2, out, _ndarray, dt, op, alpha, beta)
     except (AttributeError, IndexError, TypeError, ValueError, MemoryError):
         return None  # not arrays, or not of shapes that fit: the general way says so
     if state == DECLINED:
+        if not type(x1) is type(x2) is type(out) is _ndarray:
+            return None
         folded = None if copied or x1.ndim < 3 else _folded(x1, x2, out, op)
         if folded is not None:
             result = by_lane(*folded, folded[2], op, alpha, beta, threads)
             return None if result is None else out
         of_stack = not copied and (x1.ndim == 3 or x2.ndim == 3)
-        return _by_stack_lane(x1, x2, out, op, alpha, beta, threads) if of_stack else None
+        return _by_stack_lane(lane, x1, x2, out, op, alpha, beta, threads) if of_stack else None
     if state == PLAIN:
         return None
     if state != DONE:
@@ -223,6 +228,6 @@ def lane_of(dtype: Any) -> Any:
 
 
 def forget_lanes() -> None:
-    """Close all lanes: what tuning or the environment now say holds from the next product on."""
+    """Close all lanes, with all that they have planned: for tests that change what plans are made from."""
     _lanes.clear()
     _stack_lanes.clear()

@@ -9,7 +9,14 @@ from numba.extending import intrinsic
 from .team import TEAM
 from .ukernel.vec import I64
 
-__all__ = ["call_direct"]
+__all__ = ["arguments_of_direct", "call_direct"]
+
+
+def arguments_of_direct(kernel, scalar, pointer):
+    """Return the Numba types of what ``entry.run_direct`` and ``run_columns`` take; ``compiled`` compiles them so."""
+    ways = types.UniTuple(types.intp, 2)
+    product = (scalar, pointer, pointer, scalar, pointer, types.intp)
+    return (kernel, types.intp, types.boolean, ways, *product, TEAM)
 
 
 @intrinsic
@@ -21,12 +28,13 @@ def call_direct(typing_context, address, kernel, kc, rows_first, alpha, a, b, be
         kernel: any; it carries no bytes.
         Others: as those functions take them, in one share.
     """
-    ways = types.UniTuple(types.intp, 2)
-    wanted = (kernel, types.intp, types.boolean, ways, alpha, a, b, beta, c, types.intp, TEAM)
+    wanted = arguments_of_direct(kernel, alpha, a)
+    if (alpha, a, b, beta, c, types.intp) != wanted[4:-1]:
+        return None
 
     def codegen(context, builder, signature, args):
         address, kernel, kc, rows_first, alpha, a, b, beta, c, op = args
-        one_share = context.make_tuple(builder, ways, (I64(1), I64(1)))
+        one_share = context.make_tuple(builder, wanted[3], (I64(1), I64(1)))
         alone = context.make_tuple(builder, TEAM, (I64(0), I64(1), I64(0)))
         values = [kernel, kc, rows_first, one_share, alpha, a, b, beta, c, op, alone]
         conventions = context.call_conv

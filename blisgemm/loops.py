@@ -175,9 +175,9 @@ def five_loops(kernel, access, blocking, alpha, a, b, beta, c, conj, a_pack, b_p
 
 
 @inlined
-def columns_at_once(kernel, b):
-    """Return how many columns of a B of unit row stride pass together through all of p: nr, or one vector."""
-    spread = min(b.strides[1] & -b.strides[1], SETS_BYTES)  # the largest power of two that divides their distance
+def columns_at_once(kernel, distance):
+    """Return how many columns of B, so many bytes apart, pass together through all of p: nr, or one vector."""
+    spread = min(distance & -distance, SETS_BYTES)  # the largest power of two that divides their distance
     return kernel.lanes if kernel.nr * spread > CROWD * SETS_BYTES else kernel.nr
 
 

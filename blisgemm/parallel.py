@@ -10,7 +10,7 @@ Numba's three layers differ where it matters to a library:
   child that enters it, so a child that inherited it runs on its calling thread.
 - ``tbb``: safe for concurrent and nested calls, and after a fork unless its threads were at work then: such a
   child runs on its calling thread.
-- ``workqueue``: aborts the process on concurrent or nested entry, so one lock guards it, a call that
+- ``workqueue``: aborts the process on concurrent or nested entry, so one product has it at a time, a call that
   finds it taken runs on its own thread, and so does a call from a thread that Python didn't start.
 """
 
@@ -159,9 +159,7 @@ Team = tuple[int, int, int]
 ALONE: Team = (0, 1, 0)
 
 _forked_with_layer = False
-_workqueue_lock = threading.Lock()
-_regions_lock = threading.Lock()
-_regions = 0  # how many parallel products run right now
+_running: dict[Any, object] = {}  # parallel products that run right now, by tokens; on workqueue one at a time
 
 
 def threading_layer() -> str:
@@ -222,44 +220,38 @@ def region(threads: int) -> Iterator[Team]:
 
     ``ALONE`` means: run on this thread. The caller's own ``numba.set_num_threads`` is a limit, and restored.
     """
-    global _regions
     if threads <= 1 or _forked_with_layer:
         yield ALONE
         return
     import numba
 
     layer = start_layer()
-    before = numba.get_num_threads()
+    before, token = numba.get_num_threads(), object()
     granted = min(threads, before)
-    locked = False
-    if layer == "workqueue" and granted > 1:
-        foreign = isinstance(threading.current_thread(), threading._DummyThread)
-        locked = not foreign and _workqueue_lock.acquire(blocking=False)
-    if granted == 1 or (layer == "workqueue" and not locked):
+    place = "workqueue" if layer == "workqueue" else token  # of which one can run at a time
+    foreign = place is not token and isinstance(threading.current_thread(), threading._DummyThread)
+    if granted == 1 or foreign:
         yield ALONE
         return
-    try:
-        with _regions_lock:
-            _regions += 1
-        try:
+    try:  # an interrupt may come between any two steps: what is taken is seen by the token
+        if _running.setdefault(place, token) is token:
             yield _layer_address(), granted, 0
-        finally:
-            with _regions_lock:
-                _regions -= 1
-            numba.set_num_threads(before)  # a layer leaves the team's size here
+        else:
+            yield ALONE
     finally:
-        if locked:
-            _workqueue_lock.release()
+        try:
+            numba.set_num_threads(before)  # a layer leaves the team's size here
+        finally:
+            if _running.get(place) is token:
+                del _running[place]
 
 
 def _after_fork_in_child() -> None:
-    global _forked_with_layer, _workqueue_lock, _regions_lock, _regions
-    _workqueue_lock = threading.Lock()
-    _regions_lock = threading.Lock()
+    global _forked_with_layer
     _default_threads.cache_clear()
-    if threading_layer() in ("omp", "workqueue") or _regions:
+    if threading_layer() in ("omp", "workqueue") or _running:
         _forked_with_layer = True
-    _regions = 0
+    _running.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -437,6 +437,19 @@ def test_a_script_of_bench_says_what_an_argument_should_be(words: tuple[str, str
     assert told in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "words", "told"),
+    [
+        ("overhead.py", ["--seconds", "0.001", "--items", "10"], "plain route: lookup"),
+        ("threads.py", ["--sizes", "64", "--dtype", "f32", "--seconds", "0.01"], "waiting"),
+    ],
+)
+def test_scripts_that_speak_to_the_inside_of_the_library_still_do(script: str, words: list[str], told: str) -> None:
+    command = [sys.executable, str(REPOSITORY / "bench" / script), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0 and told in done.stdout, done.stdout + done.stderr
+
+
 def test_ways_measures_every_path_of_a_product() -> None:
     command = [
         sys.executable,

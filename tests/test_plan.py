@@ -227,3 +227,52 @@ def test_explain_takes_every_keyword_of_gemm() -> None:
 
 def test_a_packed_plan_shows_the_answer_of_low_et_al_beside_its_own() -> None:
     assert "Low et al. (TOMS 43(2), 2016)" in str(blisgemm.make_plan(2000, 2000, 2000))
+
+
+CHOICES = [
+    # few columns: one vector, many rows; but for fewer rows than a direct tile has, little work, or where turning wins
+    ("zen3", 1000, 8, 1000, "float32", "direct", "f32_12x8_avx2"),
+    ("zen3", 6, 8, 2000, "float32", "direct", "f32_6x16_avx2"),
+    ("zen3", 24, 8, 24, "float32", "direct", "f32_6x16_avx2"),
+    ("zen3", 1000, 4, 1000, "float32", "direct", "f32_4x16_avx2"),
+    ("zen3", 1000, 4, 1000, "float64", "direct", "f64_12x4_avx2"),
+    ("skylake-x", 2000, 16, 2000, "float32", "direct", "f32_16x16_avx512"),
+    ("skylake-x", 2000, 8, 2000, "float64", "direct", "f64_16x8_avx512"),
+    ("skylake-x", 2000, 2, 2000, "float64", "direct", "f64_8x16_avx512"),
+    # the largest products that aren't packed for take the wide tile
+    ("skylake-x", 96, 96, 96, "float32", "direct", "f32_8x32_avx512"),
+    ("skylake-x", 100, 100, 100, "float32", "direct", "f32_8x48_avx512"),
+    ("skylake-x", 112, 112, 112, "float64", "direct", "f64_8x16_avx512"),
+    ("skylake-x", 120, 120, 120, "float64", "direct", "f64_8x24_avx512"),
+    ("skylake-x", 140, 140, 140, "float32", "packed", "f32_8x48_avx512"),
+    # strips, unless a B of float64 is very large
+    ("skylake-x", 64, 3000, 3000, "float32", "strips", "f32_8x48_avx512"),
+    ("skylake-x", 64, 3000, 3000, "float64", "packed", "f64_8x24_avx512"),
+    ("skylake-x", 64, 2000, 2000, "float64", "strips", "f64_8x24_avx512"),
+]
+
+
+@pytest.mark.parametrize(("machine", "m", "n", "k", "dtype", "path", "kernel"), CHOICES)
+def test_the_way_of_a_product(machine: str, m: int, n: int, k: int, dtype: str, path: str, kernel: str) -> None:
+    """What the limits were measured for, on the machines that they were measured for."""
+    from blisgemm.teach.elsewhere import plan_on
+
+    plan = plan_on(machine, m, n, k, dtype, threads=1)
+    assert plan.kernel is not None and (plan.path, plan.kernel.name) == (path, kernel), plan.reasons
+
+
+@pytest.mark.parametrize(("isa", "path"), [("avx512", "stream"), ("avx2", "direct")])
+def test_a_deep_gram_matrix_is_streamed_on_one_thread_with_avx512(isa: str, path: str) -> None:
+    from blisgemm import limits
+
+    here = current().isa.name == isa
+    names = limits.STREAMED_GRAMS
+    try:
+        limits.STREAMED_GRAMS = (current().isa.name,) if path == "stream" else ()
+        plan_for.cache_clear()
+        assert plan_for(32, 32, 20_000, "float32", 1, "rows", a_rows=False).path == path, here
+        assert plan_for(32, 32, 20_000, "float32", 1, "rows", a_rows=True).path == "direct"
+        assert plan_for(32, 32, 20_000, "float32", 2, "rows", a_rows=False).path == "direct"  # C is shared by rows
+    finally:
+        limits.STREAMED_GRAMS = names
+        plan_for.cache_clear()

@@ -84,7 +84,7 @@ def test_two_keys_with_one_row_take_turns_and_stay_right(dtype: str) -> None:
             break
         place[row] = a, b
     else:
-        pytest.skip("no two keys met")
+        pytest.fail("no two keys met in one row")
     known = lane.lane_of(np.dtype(dtype))[2]
     assert known[row] == key, "the last that came has the row"
     for x, y in (place[row], (a, b), place[row]):

@@ -479,6 +479,59 @@ def test_ctrl_c_during_a_product_leaves_a_usable_library() -> None:
     assert "KeyboardInterrupt" not in done.stderr
 
 
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals here")
+@pytest.mark.parametrize("delay", [0.2, 0.5, 0.8])
+def test_an_interrupt_of_the_first_product_is_heard_and_leaves_a_compiler_that_works(delay: float) -> None:
+    """Numba's tables were left half filled by an interrupt from 0.4 to 0.9 s after the start, and never mended."""
+    expect_right(
+        f"""
+        import signal
+
+        def stop(number, frame):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, {delay})
+        caught = False
+        try:
+            while True:
+                check(1, threads=1)
+        except KeyboardInterrupt:
+            caught = True
+        assert caught and signal.getsignal(signal.SIGALRM) is stop
+        for dtype in ("float32", "float64", "complex64"):
+            check(2, threads=1, dtype=dtype)
+        """,
+        BLISGEMM_CACHE_DIR="",
+    )
+
+
+def test_a_region_that_an_interrupt_leaves_gives_all_back() -> None:
+    expect_right(
+        """
+        import signal
+        from blisgemm import parallel
+
+        def stop(number, frame):
+            raise KeyboardInterrupt
+
+        a = np.ones((130, 130))
+        blisgemm.gemm(a, a, threads=2)
+        signal.signal(signal.SIGALRM, stop)
+        rng = np.random.default_rng(1)
+        for _ in range(1500):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-4, 6e-4))
+                while True:
+                    blisgemm.gemm(a, a, threads=2)
+            except KeyboardInterrupt:
+                pass
+            assert not parallel._running
+        """,
+        NUMBA_THREADING_LAYER="workqueue",
+    ) if hasattr(signal, "setitimer") else pytest.skip("no timer signals here")
+
+
 def test_the_workspace_is_kept_reused_and_freed() -> None:
     blisgemm.free_workspace()
     assert blisgemm.workspace_bytes() == 0

@@ -229,3 +229,13 @@ def test_the_command_says_what_it_cannot_do(wrong: list[str], capsys: pytest.Cap
 def test_the_command_takes_any_extents(extents: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", *extents, "--cache"]) == 0
     assert "product" in capsys.readouterr().out
+
+
+def test_columns_that_share_sets_of_l1_are_followed_one_vector_at_a_time() -> None:
+    """A x with rows of 4 KiB: the trace goes through the columns of A' as the product does."""
+    for k, step in ((1024, 8), (1000, 16)):
+        plan = plan_on("zen3", 64, 1, k, "float32", threads=1)
+        assert (plan.path, plan.access, plan.swapped) == ("direct", "columns", True)
+        events = trace_plan(plan).events
+        columns = events["j1"] - events["j0"]
+        assert set(columns.tolist()) == {step}

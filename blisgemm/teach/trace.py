@@ -354,7 +354,8 @@ def _follow(
             recorder.copy(b)
         access = "columns" if plan.access == "columns" else "rows"
         rows_first = plan.rows_first and plan.access != "copied"  # as ``entry.run_copied`` has it
-        columns = kernel.nr if access == "columns" else n
+        distance = k * kernel.itemsize  # of columns that follow each other in memory
+        columns = words["columns_at_once"](kernel, distance) if access == "columns" else n
         words["direct"](kernel, access, columns, blocking.kc, rows_first, one, a, b, zero, c, 0)
     else:
         nest = words["sweep_rows" if plan.path == "sweep" else plan.path]
