@@ -18,6 +18,7 @@ ml       dense layers (batch rows x layer width, 768 and 3072 of BERT-base, 4096
          matrix of 10**6 samples of 32 features.
 matvec   A x and x A, in L2, in L3 and in memory.
 strides  transposition by flag and by view, slices, reversed and general strides, n = 512 and 1000.
+map      every m, n and k of 4 to 1024 by steps of four: with --plot, a heat map of ratios.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 
 __all__ = ["LAYOUTS", "SETS", "Case", "parse_shapes"]
 
@@ -159,9 +161,15 @@ def _strides() -> Iterator[Case]:
             yield Case("strides", n, n, n, c=layout)
 
 
+def _map() -> Iterator[Case]:
+    extents = (4, 16, 64, 256, 1024)
+    for m, n, k in product(extents, extents, extents):
+        yield Case("map", m, n, k)
+
+
 SETS: dict[str, Callable[[], Iterator[Case]]] = {
     "square": _square, "pow2": _pow2, "skinny": _skinny, "small": _small, "batched": _batched, "ml": _ml,
-    "matvec": _matvec, "strides": _strides,
+    "matvec": _matvec, "strides": _strides, "map": _map,
 }  # fmt: skip
 
 
