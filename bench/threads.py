@@ -88,7 +88,7 @@ def product(plan: Any, five_loops: Any) -> Callable[..., None]:
 
     from blisgemm.compiled import _signature, real_dtype
     from blisgemm.entry import conjugated, opened
-    from blisgemm.parallel import region
+    from blisgemm.parallel import in_region
     from blisgemm.team import join
     from blisgemm.workspace import borrow
 
@@ -104,8 +104,8 @@ def product(plan: Any, five_loops: Any) -> Callable[..., None]:
     packs = borrow((plan.packed_shapes, real_dtype(kernel))).arrays
 
     def call(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-        with region(plan.threads) as team:
-            code(kernel, (blk.mc, blk.nc, blk.kc, blk.mt), kernel.one, a, b, kernel.zero, c, 0, *packs, team)
+        blocking = (blk.mc, blk.nc, blk.kc, blk.mt)
+        in_region(plan.threads, lambda team: code(kernel, blocking, kernel.one, a, b, kernel.zero, c, 0, *packs, team))
 
     return call
 

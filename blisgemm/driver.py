@@ -18,7 +18,7 @@ from .compiled import code_address, entry_point, real_dtype
 from .errors import BlisgemmValueError
 from .operands import Operands, kernel_dtype
 from .outcome import CONJ_BOTH, CROWDED_BYTES, EXCHANGE, read_key
-from .parallel import ALONE, Team, region
+from .parallel import ALONE, Team, in_region
 from .plan import ONE_THREAD_TERMS, PASSING, Plan, plan_for
 from .table import Table, enter
 from .ways import wants_swap, wants_turn
@@ -225,8 +225,7 @@ def _made_route(plan: Plan, of_stack: bool) -> Route:
             give_back(piece)
 
     def parallel(alpha: Any, a: Array, b: Array, beta: Any, c: Array, op: int) -> None:
-        with region(threads) as team:
-            serial(alpha, a, b, beta, c, op, team)
+        in_region(threads, lambda team: serial(alpha, a, b, beta, c, op, team))
 
     return parallel if threads > 1 else serial
 

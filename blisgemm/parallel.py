@@ -2,7 +2,7 @@
 
 Knows: limits (affinity, cgroup, environment, threadpoolctl, Numba), ways, threading layers and their
 manners after a fork. Does not know: what runs on the threads. Called by ``plan`` (pure ways) and
-``driver`` (``region``).
+``driver`` (``in_region``).
 
 Numba's three layers differ where it matters to a library:
 
@@ -22,7 +22,7 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,7 @@ from .forking import compiling
 from .machine.detect import usable_cpus
 
 __all__ = [
-    "ALONE", "Team", "check_threads", "choose_ways", "get_num_threads", "num_threads", "region", "set_num_threads",
+    "ALONE", "Team", "check_threads", "choose_ways", "get_num_threads", "in_region", "num_threads", "set_num_threads",
     "threading_layer", "useful_threads",
 ]  # fmt: skip
 
@@ -159,7 +159,7 @@ Team = tuple[int, int, int]
 ALONE: Team = (0, 1, 0)
 
 _forked_with_layer = False
-_running: dict[Any, object] = {}  # parallel products that run right now, by tokens; on workqueue one at a time
+_running: dict[object, None] = {}  # parallel products that run right now, by tokens, as they came
 
 
 def threading_layer() -> str:
@@ -214,36 +214,30 @@ def _layer_address() -> int:
     return int(address_of_symbol("numba_parallel_for"))  # where Numba's own compiled code finds it
 
 
-@contextlib.contextmanager
-def region(threads: int) -> Iterator[Team]:
-    """Enter the threading layer for a product that wants ``threads``; yields the team that compiled code joins.
+def in_region(threads: int, run: Callable[[Team], None]) -> None:
+    """Enter the threading layer for a product that wants ``threads``, and call ``run`` with the team to join.
 
     ``ALONE`` means: run on this thread. The caller's own ``numba.set_num_threads`` is a limit, and restored.
     """
     if threads <= 1 or _forked_with_layer:
-        yield ALONE
+        run(ALONE)
         return
     import numba
 
     layer = start_layer()
     before, token = numba.get_num_threads(), object()
     granted = min(threads, before)
-    place = "workqueue" if layer == "workqueue" else token  # of which one can run at a time
-    foreign = place is not token and isinstance(threading.current_thread(), threading._DummyThread)
+    foreign = layer == "workqueue" and isinstance(threading.current_thread(), threading._DummyThread)
     if granted == 1 or foreign:
-        yield ALONE
+        run(ALONE)
         return
-    try:  # an interrupt may come between any two steps: what is taken is seen by the token
-        if _running.setdefault(place, token) is token:
-            yield _layer_address(), granted, 0
-        else:
-            yield ALONE
+    try:
+        _running[token] = None
+        free = layer != "workqueue" or next(iter(_running), token) is token  # of several the first that came has it
+        run((_layer_address(), granted, 0) if free else ALONE)
     finally:
-        try:
-            numba.set_num_threads(before)  # a layer leaves the team's size here
-        finally:
-            if _running.get(place) is token:
-                del _running[place]
+        _running.pop(token, None)  # first, and one call of C: an interrupt comes before or after it, not between
+        numba.set_num_threads(before)  # a layer leaves the team's size here
 
 
 def _after_fork_in_child() -> None:
