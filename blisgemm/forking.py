@@ -8,7 +8,7 @@ locks stay taken in the child, whose first product would wait for them for ever.
 thread is done, at most ``_PATIENCE`` seconds, and both processes go on with the lock free.
 
 A signal's handler that raises, as that of Ctrl-C does, would leave Numba's tables half filled, and every later
-compilation without what they lack. So handlers wait until the lock is free again, a second or two.
+compilation without what they lack. So handlers wait until that is done, a second or two.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def _signals_after() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number, frame in came:
-            handlers[number](number, frame)
+        with contextlib.ExitStack() as after:  # each is run, though one before it raises
+            for number, frame in reversed(came):
+                after.callback(handlers[number], number, frame)
 
 
 @cache

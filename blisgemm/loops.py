@@ -62,16 +62,8 @@ SETS_BYTES, CROWD = 4096, 8
 PIECE = 4
 
 __all__ = [
-    "columns_at_once",
-    "direct",
-    "direct_items",
-    "five_loops",
-    "macrokernel",
-    "share",
-    "stream",
-    "strips",
-    "sweep_rows",
-]
+    "columns_at_once", "direct", "direct_items", "five_loops", "macrokernel", "share", "stream", "strips", "sweep_rows",
+]  # fmt: skip
 
 
 @inlined

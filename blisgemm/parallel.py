@@ -233,7 +233,8 @@ def in_region(threads: int, run: Callable[[Team], None]) -> None:
         return
     try:
         _running[token] = None
-        free = layer != "workqueue" or next(iter(_running), token) is token  # of several the first that came has it
+        first, *_ = list(_running)  # copied by one call of C, since others come and go meanwhile
+        free = layer != "workqueue" or first is token
         run((_layer_address(), granted, 0) if free else ALONE)
     finally:
         _running.pop(token, None)  # first, and one call of C: an interrupt comes before or after it, not between

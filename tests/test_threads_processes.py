@@ -506,6 +506,7 @@ def test_an_interrupt_of_the_first_product_is_heard_and_leaves_a_compiler_that_w
     )
 
 
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals here")
 def test_a_region_that_an_interrupt_leaves_gives_all_back() -> None:
     expect_right(
         """
@@ -529,7 +530,7 @@ def test_a_region_that_an_interrupt_leaves_gives_all_back() -> None:
             assert not parallel._running
         """,
         NUMBA_THREADING_LAYER="workqueue",
-    ) if hasattr(signal, "setitimer") else pytest.skip("no timer signals here")
+    )
 
 
 def test_the_workspace_is_kept_reused_and_freed() -> None:

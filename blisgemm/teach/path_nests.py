@@ -126,10 +126,8 @@ def nest_of(x: Blocks, line_bytes: int, at_once: tuple[int, int] = (1, 1)) -> Ne
         )  # fmt: skip
         body = (A if x.half else A_PACK, B_PACK, C)
     elif x.path == "direct":
-        loops = (Loop("i", x.mr), Loop("j", x.nr)) if x.rows_first else (Loop("j", x.nr), Loop("i", x.mr))
-        loops = (Loop("p", x.kc), *loops)
-        if x.access == "columns":
-            loops = (Loop("j", x.nr), Loop("p", x.kc), Loop("i", x.mr))
+        i, j, p = Loop("i", x.mr), Loop("j", x.nr), Loop("p", x.kc)
+        loops = (j, p, i) if x.access == "columns" else (p, i, j) if x.rows_first else (p, j, i)
         if x.access == "copied":
             places[B_PACK] = Place("p", "j", x.k, x.n)
             loops, body = (Loop("i", max(1, x.m), ((B, B_PACK),)), *loops), (A, B_PACK, C)
