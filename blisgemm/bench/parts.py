@@ -10,15 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import llvmlite.ir as llvm
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from ..pack import pack_a, pack_b
-from ..ukernel.bind import KernelType, microkernel
-from ..ukernel.vec import count_loop, fma, real_type
-from .peak import aligned
+from ..ukernel.bind import microkernel
+from .peak import aligned, repeat_fmas
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -26,36 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["of_product", "terms"]
 
 _PANELS_STAY, _C_STAYS = 1, 2
-
-
-@intrinsic
-def _accumulate(typing_context, kernel, steps):  # type: ignore[no-untyped-def]
-    """Do ``steps`` fmas on each of the kernel's accumulators, in registers."""
-    if not isinstance(kernel, KernelType):
-        return None
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        spec = signature.args[0].spec
-        vector = llvm.VectorType(real_type(spec.real_bits), spec.lanes)
-        half = llvm.Constant(vector, [0.5] * spec.lanes)
-
-        def step(index: Any, sums: list[Any]) -> list[Any]:
-            return [fma(builder, x, half, half, fused=spec.isa.fma) for x in sums]
-
-        start = [llvm.Constant(vector, [float(i)] * spec.lanes) for i in range(spec.accumulators)]
-        sums = count_loop(builder, args[1], start, step, "spin")
-        total = sums[0]
-        for x in sums[1:]:
-            total = builder.fadd(total, x)
-        first = builder.extract_element(total, llvm.IntType(32)(0))
-        return builder.fpext(first, llvm.DoubleType()) if spec.real_bits == 32 else first
-
-    return types.float64(kernel, types.intp), codegen
-
-
-@njit(nogil=True)
-def _fmas(kernel, steps):
-    return _accumulate(kernel, steps)
 
 
 @njit(nogil=True)
@@ -134,7 +101,7 @@ def of_product(plan: Plan, a: Any, b: Any, c: Any) -> dict[str, Callable[[], Any
         _panels(kernel, steps // short, short, a_pack[0], b_pack[0], tile)
 
     return {
-        "fma": partial(_fmas, kernel, steps),
+        "fma": partial(repeat_fmas, kernel, steps),
         "resident": resident,
         "kc": partial(_blocks, kernel, _PANELS_STAY | _C_STAYS, mc, nc, kc, k, a_pack, b_pack, c),
         "stream": partial(_blocks, kernel, _C_STAYS, mc, nc, kc, k, a_pack, b_pack, c),

@@ -1,7 +1,8 @@
-"""What this core can do at most: the fma peak of a microkernel, and the bandwidth of each level of memory.
+"""What this core can do at most: bare multiply-adds, a microkernel alone, the bandwidth of each level of memory.
 
-Knows: how to run blisgemm's own microkernel again and again on the same packed micro-panels, and how fast a
-dot product reads. Does not know: any processor's data sheet. Called by ``trial`` and ``bench/kc.py``.
+Knows: how to run fmas that touch no memory, how to run blisgemm's own microkernel again and again on the same packed
+micro-panels, and how fast a dot product reads. Does not know: any processor's data sheet. Called by ``trial``,
+``rates``, ``rungs`` and the scripts of ``bench/``.
 """
 
 from __future__ import annotations
@@ -10,21 +11,109 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 
 from ..machine import current
+from ..parallel import in_region
+from ..team import join, take_number
 from ..ukernel.bind import microkernel
+from ..ukernel.vec import I64, add_target, broadcast, count_loop, fma, real_type
 from .measure import interleave
 
 if TYPE_CHECKING:
     from ..ukernel.spec import KernelSpec
 
-__all__ = ["Bandwidth", "aligned", "measure_bandwidth", "resident_kernel"]
+__all__ = ["Bandwidth", "Maker", "aligned", "bare_fmas", "measure_bandwidth", "repeat_fmas", "resident_kernel"]
 
+# From the work of one call, in about so many floating-point operations, to that call and its exact number of them.
+Maker = Callable[[float], tuple[Callable[[], None], float]]
+
+_PIECES = 8  # of each thread's fmas: cores that are slower, or come later, do fewer
 _KC = (64, 128, 256, 512)  # lengths of the micro-panels that are tried
+
+
+@intrinsic
+def _fmas(typing_context: Any, kernel: Any, steps: Any, start: Any) -> Any:  # pragma: no cover, compiled
+    """Do so many steps of as many independent fmas as the kernel has accumulators; return something of each.
+
+    ``start`` differs from call to call, or the compiler would do one for all.
+    """
+    spec = kernel.spec
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        real = real_type(spec.real_bits)
+        name = f"blisgemm_bare_{spec.name}"
+        function = ir.Function(builder.module, ir.FunctionType(real, [I64, real, real]), name)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        add_target(function, spec.isa.llvm_cpu)
+        b = ir.IRBuilder(function.append_basic_block("entry"))
+        factor = broadcast(b, function.args[1], spec.lanes)
+        # chains that began alike would be one chain
+        starts = [b.fadd(function.args[2], ir.Constant(real, float(i))) for i in range(spec.accumulators)]
+        sums = [broadcast(b, x, spec.lanes) for x in starts]
+
+        def step(index: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+            return [fma(b, factor, factor, x, fused=spec.isa.fma) for x in sums]
+
+        sums = count_loop(b, function.args[0], sums, step, "bare")
+        total = sums[0]
+        for x in sums[1:]:
+            total = b.fadd(total, x)
+        b.ret(b.extract_element(total, ir.IntType(32)(0)))
+        start = builder.sitofp(args[2], real)
+        value = builder.call(function, [args[1], ir.Constant(real, 0.25), start])
+        return value if spec.real_bits == 64 else builder.fpext(value, ir.DoubleType())
+
+    return types.float64(kernel, types.int64, types.int64), codegen
+
+
+@njit(nogil=True)
+def repeat_fmas(kernel, steps):
+    """Do ``steps`` fmas on each of the kernel's accumulators, in registers."""
+    return _fmas(kernel, steps, 0)
+
+
+@njit(nogil=True)
+def _fmas_of_team(kernel, steps, pieces, team):  # pragma: no cover, compiled
+    """Do ``steps`` fmas on each accumulator ``pieces`` times, each time by the thread that is free."""
+    work = join(team)
+    total = 0.0
+    number = take_number(work)
+    while number < pieces:
+        total += _fmas(kernel, steps, number)
+        number = take_number(work)
+    return total
+
+
+def bare_fmas(kernel: KernelSpec, threads: int = 1) -> Maker:
+    """Return what makes calls of multiply-adds of registers alone, as many chains of them as ``kernel`` has sums.
+
+    That is the fma peak: no load, no store, nothing to wait for. No product can be faster. That of several threads is
+    below so many times one's where cores share a clock or are shared themselves.
+
+    Args:
+        kernel: a microkernel that runs here; its vector set and real type are used.
+        threads: that work together.
+    """
+    pieces = 1 if threads == 1 else _PIECES * threads
+    flops_per_step = 2 * kernel.accumulators * kernel.lanes * pieces
+
+    def run(steps: int) -> None:
+        in_region(threads, lambda team: _fmas_of_team(kernel, steps, pieces, team))
+
+    run(1)  # compiles
+
+    def make(work: float) -> tuple[Callable[[], None], float]:
+        steps = max(1, round(work / flops_per_step))
+        return partial(run, steps), float(flops_per_step * steps)
+
+    return make
 
 
 @njit(nogil=True)
@@ -41,7 +130,7 @@ def aligned(count: int, dtype: np.dtype) -> np.ndarray:
     return room[skip : skip + count * dtype.itemsize].view(dtype)
 
 
-def resident_kernel(kernel: KernelSpec) -> Callable[[float], tuple[Callable[[], None], float]]:
+def resident_kernel(kernel: KernelSpec) -> Maker:
     """Return what makes calls that run ``kernel`` on the same two micro-panels again and again.
 
     That is the most that any loops around this microkernel can reach. Long panels make the update of the tile
@@ -49,10 +138,6 @@ def resident_kernel(kernel: KernelSpec) -> Callable[[float], tuple[Callable[[], 
 
     Args:
         kernel: a microkernel that runs here.
-
-    Returns:
-        A function from the work of one call, in about so many floating-point operations, to that call and
-        its exact number of them.
     """
     real = np.dtype(kernel.acc_dtype).type(0).real.dtype
     c = np.zeros((kernel.mr, kernel.nr), kernel.acc_dtype)

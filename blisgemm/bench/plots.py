@@ -256,7 +256,7 @@ def _draw_threads(rows: Sequence[Row]) -> Any:
         ax.set_ylim(0, max(row.peak_gflops for row in members))
         ax.set_xlabel("threads")
         ax.set_ylabel("GFLOP/s")
-        ax.set_title(f"{label}, {dtype}\ntop: fma peak of a core, × threads", fontsize=10)
+        ax.set_title(f"{label}, {dtype}\ntop: fma peak of so many threads together", fontsize=10)
         ax.grid(alpha=0.25)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], fontsize=9, loc="outside lower center", ncols=min(4, len(labels)))

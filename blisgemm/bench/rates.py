@@ -1,8 +1,7 @@
 """Measure how fast this machine is: the fma peak of a core, and the bandwidth of each level of memory.
 
-Knows: how a buffer is read again and again by one core or several, and how ``peak`` runs a microkernel on resident
-panels. Does not know: data sheets (``teach.rates``), products, charts. Called by ``python -m blisgemm roofline`` and
-notebooks.
+Knows: how a buffer is read again and again by one core or several. Does not know: data sheets (``teach.rates``),
+products, charts. Called by ``python -m blisgemm roofline`` and notebooks.
 
 Where ``peak.measure_bandwidth`` asks how fast NumPy's dot product reads, as a peer of what is measured there, this one
 reads inside compiled code: a call costs as much as reading all of L1 several times.
@@ -25,7 +24,7 @@ from ..plan import Plan, make_plan
 from ..teach.rates import Level, Rates, real_of
 from ..teach.traffic import flops_of
 from .measure import cpu_clock, interleave
-from .peak import aligned, resident_kernel
+from .peak import aligned, bare_fmas
 
 __all__ = ["measure_rates", "read_again", "time_product"]
 
@@ -58,7 +57,7 @@ def measure_rates(
 ) -> Rates:
     """Measure the peak of a dtype and the bandwidth of every level, with so many threads at work.
 
-    Best of several samples, since a roof is what can be reached. The peak is that of the packed kernel of the dtype.
+    Best of several samples, since a roof is what can be reached. The peak is that of fmas in the vectors of the dtype.
 
     Args:
         dtype: float32, float64, complex64 or complex128.
@@ -72,8 +71,8 @@ def measure_rates(
     assert kernel is not None
     part = seconds / (len(machine.caches) + 2)
     say("multiply-adds")
-    call, flops = resident_kernel(kernel)(_FLOPS)
-    peak = flops / _best(call, part)
+    call, flops = bare_fmas(kernel, threads)(threads * _FLOPS)
+    peak = flops / _best(call, part) / threads
     levels = []
     for cache in machine.caches:
         own = cache.size_bytes // min(threads, cache.cores) // 2
@@ -90,7 +89,7 @@ def measure_rates(
     shared = {"memory", *(f"L{cache.level}" for cache in machine.caches if cache.cores > 1)}
     return Rates(
         machine.name,
-        f"measured on this machine, {threads} thread{'s' * (threads > 1)}: {kernel.name} on resident panels; reading",
+        f"measured on this machine, {threads} thread{'s' * (threads > 1)}: bare multiply-adds; reading",
         ((real_of(dtype), peak),),
         tuple(Level(name, rate / threads, rate if name in shared else None) for name, rate in found),
         machine.cores,

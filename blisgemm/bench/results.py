@@ -1,4 +1,4 @@
-"""What was measured, as values: rows, their summaries, and the same as JSON and CSV.
+"""What was measured, as values: rows, their summaries, and the same as JSON (also back again) and CSV.
 
 Knows: which numbers a row has and what they mean together. Does not know: how they were measured or how they
 look. Called by ``trial``, ``tables``, ``plots`` and ``cli.bench``.
@@ -9,16 +9,29 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from .measure import Spread, geometric_mean
 from .shapes import Case
 
-__all__ = ["BEST", "OURS", "Roof", "Row", "Run", "Summary", "summarize", "write_csv", "write_json"]
+__all__ = [
+    "BEST",
+    "OURS",
+    "Roof",
+    "Row",
+    "Run",
+    "Summary",
+    "merged",
+    "read_json",
+    "summarize",
+    "write_csv",
+    "write_json",
+]
 
 OURS, BEST = "blisgemm", "best"
+_LONG_ENOUGH = 20e-6  # seconds of a product, from which on a call, 0.3 to 1 µs, is a few per cent
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,7 @@ class Row:
         clock: ``CPU time`` or ``wall time``.
         flops: of one call.
         seconds: per call, by library; blisgemm is one of them.
-        peak_gflops: the measured fma peak of a core, times the threads.
+        peak_gflops: the measured fma peak of so many threads together.
         ratios: how many times as long a peer took, round by round; ``best`` is the fastest peer.
         best: the name of that peer.
         skipped: why a peer isn't in the row.
@@ -82,7 +95,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """One set of shapes, dtype and number of threads against one peer: geometric mean and minimum of the ratios."""
+    """One set of shapes, dtype and number of threads against one peer: geometric mean and minimum of the ratios.
+
+    Attributes:
+        least_roof: the least of our shares of a roofline below the fma peak, of rows that take long enough for it to
+            matter (``_LONG_ENOUGH``); 1 where there is none.
+    """
 
     group: str
     dtype: str
@@ -92,6 +110,7 @@ class Summary:
     geometric_mean: float
     minimum: float
     minimum_at: str
+    least_roof: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -103,6 +122,26 @@ class Run:
     peers: dict[str, str]
     absent: dict[str, str]
     rows: list[Row]
+
+
+def merged(runs: Sequence[Run]) -> Run:
+    """Return runs on one machine as one, their commands in a row.
+
+    Raises:
+        ValueError: they are of several machines, or of other versions.
+    """
+    first = runs[0]
+    for run in runs:
+        facts = {name: (first.machine.get(name), run.machine.get(name)) for name in {**first.machine, **run.machine}}
+        for name, (expected, got) in facts.items():
+            if name != "date" and expected != got:
+                raise ValueError(f"expected runs of one machine and its versions; {name}: {expected!r} and {got!r}")
+    commands = "`, `".join(dict.fromkeys(run.command for run in runs))
+    dates = sorted({run.machine["date"] for run in runs})
+    machine = {**first.machine, "date": " to ".join(dict.fromkeys([dates[0], dates[-1]]))}
+    peers = {name: version for run in runs for name, version in run.peers.items()}
+    absent = {name: why for run in runs for name, why in run.absent.items() if name not in peers}
+    return Run(commands, machine, peers, absent, [row for run in runs for row in run.rows])
 
 
 def summarize(rows: Sequence[Row]) -> list[Summary]:
@@ -117,10 +156,14 @@ def summarize(rows: Sequence[Row]) -> list[Summary]:
             those = [row for row in members if peer in row.ratios]
             worst = min(those, key=lambda row: row.ratios[peer].median)
             mean = geometric_mean(row.ratios[peer].median for row in those)
-            found.append(
-                Summary(group, dtype, threads, peer, len(those), mean, worst.ratios[peer].median, worst.case.label)
-            )
+            roof = min((row.roof.share for row in those if row.roof and _is_long(row)), default=1.0)
+            least = worst.ratios[peer].median
+            found.append(Summary(group, dtype, threads, peer, len(those), mean, least, worst.case.label, roof))
     return found
+
+
+def _is_long(row: Row) -> bool:
+    return row.seconds[OURS].median > _LONG_ENOUGH
 
 
 def _flat(row: Row) -> dict[str, Any]:
@@ -131,13 +174,43 @@ def _flat(row: Row) -> dict[str, Any]:
     return {**case, "label": row.case.label, **flat, "gflops": gflops, "of_peak": row.of_peak}
 
 
+_FORMAT = 2  # counts changes of the layout; 1 had the peak of our own microkernel in place of bare fmas
+
+
 def write_json(path: Path, run: Run) -> None:
-    """Write everything; ``format`` counts changes of this layout."""
+    """Write everything."""
     whole = {
-        "format": 1, "command": run.command, "machine": run.machine, "peers": run.peers, "absent": run.absent,
+        "format": _FORMAT, "command": run.command, "machine": run.machine, "peers": run.peers, "absent": run.absent,
         "rows": [_flat(row) for row in run.rows], "summaries": [asdict(s) for s in summarize(run.rows)],
     }  # fmt: skip
     path.write_text(json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Run:
+    """Return the run that ``write_json`` wrote.
+
+    Raises:
+        ValueError: the file is something else.
+    """
+    try:
+        whole = json.loads(path.read_text(encoding="utf-8"))
+        if whole["format"] != _FORMAT:
+            raise ValueError(f"expected format {_FORMAT}; got {whole['format']!r}")
+        rows = [_row(flat) for flat in whole["rows"]]
+        return Run(whole["command"], whole["machine"], whole["peers"], whole["absent"], rows)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: expected a file that bench --json wrote; {type(error).__name__}: {error}") from None
+
+
+def _row(flat: dict[str, Any]) -> Row:
+    """Return the row of a flat one."""
+    about: dict[str, Any] = {x.name: flat[x.name] for x in fields(Case)}
+    case = Case(**{**about, "batch": tuple(about["batch"])})
+    own: dict[str, Any] = {x.name: flat[x.name] for x in fields(Row) if x.name != "case"}
+    for name in ("seconds", "ratios"):
+        own[name] = {library: Spread(**values) for library, values in own[name].items()}
+    own["roof"] = Roof(**own["roof"]) if own["roof"] else None
+    return Row(case=case, **own)
 
 
 def write_csv(path: Path, run: Run) -> None:

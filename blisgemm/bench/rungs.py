@@ -18,7 +18,7 @@ import blisgemm
 from .. import ladder
 from .exact import fill_exact, fill_normal, require_exact
 from .measure import cpu_clock, interleave, ratios, spread
-from .peak import resident_kernel
+from .peak import Maker, bare_fmas
 from .peers import UnsupportedError, load
 
 __all__ = ["MOST_OF_PYTHON", "Climb", "Timed", "climb"]
@@ -146,10 +146,10 @@ def _verify(rng: np.random.Generator, name: str, product: Callable[..., Any], op
     require_exact(a, b, c, f"{name}, n = {a.shape[0]} in {c.dtype}")
 
 
-def _peak(dtype: str) -> Callable[[float], tuple[Callable[[], None], float]]:
+def _peak(dtype: str) -> Maker:
     kernel = blisgemm.make_plan(2000, 2000, 2000, dtype, path="packed", threads=1).kernel
     assert kernel is not None
-    return resident_kernel(kernel)
+    return bare_fmas(kernel)
 
 
 def _numpy(threads: int, most_threads: int, operands: Operands) -> dict[str, Callable[[], Any]]:

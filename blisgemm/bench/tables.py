@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .results import BEST, OURS, Row, Run, Summary
+from .results import BEST, OURS, Row, Run, Summary, merged, summarize
 
 __all__ = [
     "NAMES",
@@ -16,6 +16,7 @@ __all__ = [
     "about",
     "head_line",
     "markdown",
+    "markdown_summaries",
     "markdown_table",
     "row_line",
     "summary_line",
@@ -94,6 +95,30 @@ def markdown(run: Run) -> str:
         cells += [str(row.ratios[peer]) if peer in row.ratios else "" for peer in peers]
         rows.append(cells)
     return f"{markdown_table(header, rows)}\n\n{about(run)}"
+
+
+def markdown_summaries(runs: Sequence[Run]) -> str:
+    """Return a line for each set of shapes, dtype and number of threads, and below it what they are of.
+
+    The runs are of one machine and of the same versions.
+    """
+    peers = list(dict.fromkeys(peer for run in runs for peer in run.peers))
+    header = ["shapes", "threads", "dtype", *(f"× {NAMES.get(peer, peer)}" for peer in peers)]
+    header += ["× best", "least × best", "least of roof"]
+    rows = []
+    for run in runs:
+        found: dict[tuple[str, str, int], dict[str, Summary]] = {}
+        for summary in summarize(run.rows):
+            found.setdefault((summary.group, summary.dtype, summary.threads), {})[summary.peer] = summary
+        for (group, dtype, threads), by_peer in found.items():
+            best = by_peer[BEST]
+            labels = [row.case.label for row in run.rows if (row.case.group, row.dtype) == (group, dtype)]
+            name = group if group != "shape" else ", ".join(dict.fromkeys(labels))
+            means = [f"{by_peer[peer].geometric_mean:.2f}" if peer in by_peer else "" for peer in peers]
+            roof = f"{best.least_roof:.0%}" if best.least_roof < 1 else ""
+            least = f"{best.minimum:.2f} ({best.minimum_at})"
+            rows.append([name, str(threads), dtype, *means, f"{best.geometric_mean:.2f}", least, roof])
+    return f"{markdown_table(header, rows)}\n\n{about(merged(runs))}"
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

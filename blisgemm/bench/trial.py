@@ -20,7 +20,7 @@ from ..machine import current
 from .exact import WrongResultError, fill_exact, fill_normal, require_exact
 from .measure import cpu_clock, interleave, ratios, spread
 from .operands import Operands, allocate
-from .peak import Bandwidth, measure_bandwidth, resident_kernel
+from .peak import Bandwidth, Maker, bare_fmas, measure_bandwidth
 from .peers import PEERS, AbsentError, Peer, UnsupportedError, load
 from .results import BEST, OURS, Roof, Row
 from .shapes import Case
@@ -29,7 +29,10 @@ __all__ = ["Trial", "load_peers", "our_product"]
 
 _PEAK = "fma peak"
 _LONG = 2e10  # floating-point operations of a call from which on three rounds must do
-_PEAK_WORK = (1e7, 1e9)  # flops of one sample of the peak, at least and at most: 0.1 to 10 ms on a fast core
+_PEAK_WORK = (
+    1e7,
+    1e9,
+)  # flops of a thread in one sample of the peak, at least and at most: 0.1 to 10 ms on a fast core
 _DENSE = 64  # flops per byte above which no machine with a fma peak like a cache's bandwidth is bound by memory
 
 
@@ -82,7 +85,7 @@ class Trial:
         self._seconds, self._report, self._cold, self._fresh = seconds, report, cold, fresh
         self._wrong: dict[str, str] = {}
         self._told: set[tuple[str, str]] = set()
-        self._peaks: dict[str, Callable[[float], tuple[Callable[[], None], float]]] = {}
+        self._peaks: dict[tuple[str, int], Maker] = {}
         self._bandwidths: dict[int, Bandwidth] = {}
 
     @property
@@ -113,12 +116,13 @@ class Trial:
             position = itertools.cycle(range(len(sets)))
             runners = {name: _rotating(x, position) for name, x in calls.items()}
         flops = case.flops(dtype)
-        runners[_PEAK], peak_flops = self._peak(dtype)(min(max(flops, _PEAK_WORK[0]), _PEAK_WORK[1]))
+        work = min(max(flops, threads * _PEAK_WORK[0]), threads * _PEAK_WORK[1])
+        runners[_PEAK], peak_flops = self._peak(dtype, threads)(work)
         clock, clock_name = cpu_clock() if threads == 1 else (time.perf_counter, "wall time")
         times = interleave(
             runners, seconds=self._seconds, rounds=(3 if flops > _LONG else 5, 1000), clock=clock, pause=threads > 1
         )
-        peak = peak_flops / float(np.median(times.pop(_PEAK))) / 1e9 * threads
+        peak = peak_flops / float(np.median(times.pop(_PEAK))) / 1e9
         seconds = {name: spread(x) for name, x in times.items()}
         others = [name for name in times if name != OURS]
         best = min(others, key=lambda name: seconds[name].median, default="")
@@ -182,12 +186,12 @@ class Trial:
             self._told.add((name, reason))
             self._report(name, reason)
 
-    def _peak(self, dtype: str) -> Callable[[float], tuple[Callable[[], None], float]]:
-        if dtype not in self._peaks:
+    def _peak(self, dtype: str, threads: int) -> Maker:
+        if (dtype, threads) not in self._peaks:
             kernel = blisgemm.make_plan(2000, 2000, 2000, dtype, path="packed").kernel
             assert kernel is not None
-            self._peaks[dtype] = resident_kernel(kernel)
-        return self._peaks[dtype]
+            self._peaks[dtype, threads] = bare_fmas(kernel, threads)
+        return self._peaks[dtype, threads]
 
     def _roof(self, threads: int, flops: int, bytes_once: int, gflops: float, peak: float) -> Roof | None:
         """Return the roofline where it is below the fma peak."""

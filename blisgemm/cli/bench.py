@@ -28,7 +28,7 @@ HELP = "measure products against NumPy, MKL, torch, OpenBLAS and BLIS"
 
 _PEERS = ("numpy", "mkl", "torch", "openblas", "blis")
 _DTYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
-_OUTPUTS = ("--json", "--csv", "--plot", "--plot-kind", "--write-readme")
+_OUTPUTS = ("--json", "--csv", "--plot", "--plot-kind", "--write-readme", "--table", "--marker")
 _PLOT_KINDS = ("rate", "ratio", "blocking", "threads")
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -89,16 +89,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot-kind", choices=_PLOT_KINDS, help="default: rate for squares, else ratio")
     parser.add_argument(
         "--write-readme", nargs="?", type=Path, const=README, metavar="FILE",
-        help="put the table between the bench markers of README.md",
+        help="put a table between the markers of README.md",
+    )  # fmt: skip
+    parser.add_argument(
+        "--table", choices=("rows", "sets"), default="rows", help="a line for each row, or for each set of shapes"
+    )
+    parser.add_argument("--marker", default="bench", help="name of the markers (default: bench)")
+    parser.add_argument(
+        "--from", dest="saved", type=Path, nargs="+", metavar="FILE",
+        help="measure nothing: tables and pictures of what --json has written, on one machine",
     )  # fmt: skip
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Measure, print and write; return 1 if a product of blisgemm was wrong."""
     _check_outputs(args)
+    if args.saved:
+        runs = _read(args.saved)
+        for each in runs:
+            _print_summaries(console, each)
+        _write(args, console, runs)
+        return 0
     _settle_environment(max(args.threads), args.arch)
+    result, status = _measure(args, console)
+    if status != 1:
+        _print_summaries(console, result)
+        if result.rows:
+            _write(args, console, [result])
+    return status
 
+
+def _read(paths: Sequence[Path]) -> list[Run]:
+    from ..bench.results import merged, read_json
+
+    try:
+        runs = [read_json(path) for path in paths]
+        merged(runs)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--from: {error}") from None
+    if not all(run.rows for run in runs):
+        raise CommandError("--from: expected files with rows; got one without")
+    return runs
+
+
+def _measure(args: argparse.Namespace, console: Console) -> tuple[Run, int]:
+    """Measure every row; return what there is, and the status: 1 for a wrong product, 130 if interrupted."""
     from ..bench.exact import WrongResultError
+    from ..bench.results import Run
     from ..bench.trial import Trial, load_peers
 
     peers, absent = load_peers(args.peers, max(args.threads))
@@ -112,12 +149,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
         peers, args.seconds, lambda name, reason: _note(f"{name}: skipped: {reason}"), cold=args.cold, fresh=args.new
     )
     rows: list[Row] = []
-    dtypes = [_DTYPES[word] for word in args.dtype]
-    interrupted = False
+    status = 0
     try:
         for group in dict.fromkeys(case.group for case in args.shapes):
             for threads in args.threads:
-                for dtype in dtypes:
+                for dtype in (_DTYPES[word] for word in args.dtype):
                     cases = [case for case in args.shapes if case.group == group]
                     width = max(len(case.label) for case in cases)
                     _print_head(console, f"{group}, {_how(args, threads)}", list(peers), width)
@@ -128,18 +164,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
                             _note(f"{name}: faster than the fma peak of {args.arch}: does it heed --arch?")
     except WrongResultError as error:
         verbatim(console, f"WRONG {error}", "bold red")
-        return 1
+        status = 1
     except KeyboardInterrupt:  # what there is, is written
-        interrupted = True
+        status = 130
         _note(f"interrupted after {len(rows)} rows")
     versions = {name: peer.version for name, peer in peers.items()}
-    from ..bench.results import Run
-
-    result = Run(environment.command_line(without=_OUTPUTS), machine, versions, {**absent, **trial.wrong}, rows)
-    _print_summaries(console, result)
-    if rows:
-        _write(args, console, result)
-    return 130 if interrupted else 0  # 128 + SIGINT, as shells count
+    command = environment.command_line(without=_OUTPUTS)
+    return Run(command, machine, versions, {**absent, **trial.wrong}, rows), status
 
 
 def _note(text: str) -> None:
@@ -174,7 +205,9 @@ def _check_outputs(args: argparse.Namespace) -> None:
         if option == "write_readme" and path is not None and not path.is_file():
             raise CommandError(f"{name}: expected a file with the bench markers; {path} isn't there")
     if args.plot is not None:
-        if args.plot_kind == "threads" and len(args.threads) < 2:
+        if args.saved and args.plot_kind == "blocking":
+            raise CommandError("--plot-kind blocking: expected a run that measures, without --from")
+        if args.plot_kind == "threads" and len(args.threads) < 2 and not args.saved:
             raise CommandError("--plot-kind threads: expected at least two numbers in --threads, e.g. 1,2")
     elif args.plot_kind is not None:
         raise CommandError(f"--plot-kind {args.plot_kind}: expected --plot FILE beside it")
@@ -202,9 +235,10 @@ def _print_summaries(console: Console, result: Run) -> None:
         verbatim(console, tables.summary_line(summary))
 
 
-def _write(args: argparse.Namespace, console: Console, result: Run) -> None:
-    from ..bench.results import write_csv, write_json
+def _write(args: argparse.Namespace, console: Console, runs: Sequence[Run]) -> None:
+    from ..bench.results import merged, write_csv, write_json
 
+    result = merged(runs)
     writers: dict[str, Callable[[Path, Any], None]] = {"json": write_json, "csv": write_csv}
     for option, write in writers.items():
         path = getattr(args, option)
@@ -214,8 +248,9 @@ def _write(args: argparse.Namespace, console: Console, result: Run) -> None:
     if args.plot is not None:
         _plot(args, console, result)
     if args.write_readme is not None:
+        table = tables.markdown_summaries(runs) if args.table == "sets" else tables.markdown(result)
         try:
-            tables.write_between(args.write_readme, "bench", tables.markdown(result))
+            tables.write_between(args.write_readme, args.marker, table)
         except ValueError as error:
             raise CommandError(f"--write-readme: {error}") from None
         verbatim(console, f"wrote {args.write_readme}")
