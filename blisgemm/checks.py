@@ -31,6 +31,7 @@ from .outcome import (
     TURN_A,
     TURN_B,
     TURNED_BYTES,
+    TURNED_LEAST,
     TURNED_ROWS,
     TURNED_STEPS,
     VECTORS,
@@ -99,16 +100,16 @@ def is_swapped(m, n, row_stride, column_stride, itemsize):
 
 
 @inlined
-def is_turned(rows, columns, k, left, few_near, few_far, l2_bytes):
+def is_turned(rows, columns, k, left, few_small, few_near, few_far, l2_bytes):
     """Whether the other one of A B and B' A' is computed; the same as ``ways.wants_turn``. ``left``: the left one."""
     left_bytes = rows * k * left.itemsize
     return (
         columns >= 2
-        and columns <= (few_far if left_bytes > l2_bytes else few_near)
+        and columns <= (few_small if left_bytes < TURNED_BYTES else few_near if left_bytes <= l2_bytes else few_far)
         and left.strides[1] == left.itemsize
         and rows >= TURNED_ROWS
         and k >= TURNED_STEPS
-        and left_bytes >= TURNED_BYTES
+        and left_bytes >= TURNED_LEAST
     )
 
 
@@ -121,9 +122,10 @@ def fast_lane(
     Args:
         table_object: an array as ``table`` lays it out. Its limits are kc_max, the largest k that is one kc block;
             work_limit, the largest m * n * k that is done here, and crowded_limit, the same where the rows of B crowd
-            few sets of L1; few_near, few_far, l2_bytes: see ``ways.turned_columns``; narrow_columns, narrow_terms:
-            from where on a tile for few columns is faster than the one that is here (``ways.narrow_limits``). Larger
-            products are done here if their key has a row: by the function that it names.
+            few sets of L1; few_small, few_near, few_far, l2_bytes: see ``ways.turned_columns``; narrow_columns,
+            narrow_terms: from where on a tile for few columns is faster than the one that is here
+            (``ways.narrow_limits``). Larger products are done here if their key has a row: by the function that it
+            names.
         spare_object: a matrix of the dtype, SPARE_EXTENT in each direction, for a copy of B; no call returns the
             GIL while it is in use.
         ndarray_type, descr: numpy.ndarray and the dtype object that all three must have.
@@ -149,8 +151,8 @@ def fast_lane(
         return DECLINED
     table = open_integers(table_object)
     kc_max, work_limit, crowded_limit = table[0], table[1], table[2]
-    few_near, few_far, l2_bytes = table[3], table[4], table[5]
-    narrow_columns, narrow_terms = table[6], table[7]
+    few_small, few_near, few_far, l2_bytes = table[3], table[4], table[5], table[6]
+    narrow_columns, narrow_terms = table[7], table[8]
     terms = m * n * k
     longest = max(m, n, k)
     key = (((m << EXTENT_BITS) | n) << EXTENT_BITS) | k
@@ -158,9 +160,9 @@ def fast_lane(
     conj = op & CONJ_BOTH
     swapped = is_swapped(m, n, c.strides[0], c.strides[1], c.itemsize)
     if swapped:
-        turned = is_turned(n, m, k, b.T, few_near, few_far, l2_bytes)
+        turned = is_turned(n, m, k, b.T, few_small, few_near, few_far, l2_bytes)
     else:
-        turned = is_turned(m, n, k, a, few_near, few_far, l2_bytes)
+        turned = is_turned(m, n, k, a, few_small, few_near, few_far, l2_bytes)
     if turned:
         swapped = not swapped
     if swapped:

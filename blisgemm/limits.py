@@ -6,6 +6,8 @@ Knows: numbers, by vector set, machine and dtype, and what each was taken from. 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 __all__ = [
     "AS_IT_LIES",
     "AS_IT_LIES_ELSEWHERE",
@@ -18,7 +20,12 @@ __all__ = [
     "FEW",
     "FEW_ELSEWHERE",
     "NARROW_TERMS",
+    "NEAR",
+    "NEAR_LANE_EDGE",
+    "NEAR_ROWS",
+    "NEAR_SHARE",
     "PASSING_BYTES",
+    "SHALLOW_STEPS",
     "SHORT_ROW_BYTES",
     "SHORT_ROW_BYTES_ELSEWHERE",
     "STREAMED_GRAMS",
@@ -28,6 +35,10 @@ __all__ = [
     "TILE_GAIN",
     "TURNED_COLUMNS",
     "UNPACKED_A_COLUMNS",
+    "WIDE_BYTES",
+    "WIDE_PADDING",
+    "WIDE_STEPS",
+    "Near",
 ]
 
 # Largest n for which n x n x n goes direct, by vector set and dtype: alone; alone where the rows of B crowd few sets
@@ -81,6 +92,35 @@ NARROW_TERMS = 32**3
 # 8x24 72 72 79 73 80 72, MKL 68 70 76 71 78 75 (12x32, 12x16: between).
 DIRECT_TILE_EDGES = {("avx512", "float32"): 96, ("avx512", "float64"): 112}
 
+
+class Near(NamedTuple):
+    """Up to which C, edge x edge, blocks of B that stay in L2 are read as they lie; the same for a shallow product."""
+
+    edge: int
+    shallow_edge: int
+
+
+# Products of which a kc block of B, all its columns, takes up to NEAR_SHARE of L2, where A's rows are contiguous, are
+# packed only for more than NEAR_ROWS rows and a C of more than edge x edge elements, or shallow_edge squared if it has
+# up to SHALLOW_STEPS values of p (then it is all about updates of C, which packed kernels ask for ahead). As they lie
+# they go along the rows of C, by the wide tile where the block has more than WIDE_BYTES and WIDE_STEPS rows, and wide
+# tiles pad the columns to at most WIDE_PADDING times as many. By vector set and dtype.
+# Source: Emerald Rapids, AVX-512, 2026-11-30, one thread: 2,633 products of 2 to 1024 rows, 2 to 3072 columns and
+# depths of 4 to 4096, each in every way that there is. Of the 1,634 with more than 64^3 terms, geometric means of the
+# time of the better of NumPy and MKL by the way's: chosen as before (direct up to 128^3 terms, a few rows streamed or
+# in strips wherever B was larger than 96 KiB) f32 0.90, f64 0.90; by this rule 1.015, 0.99; by the fastest way of each
+# 1.04, 1.02. Other values: NEAR_SHARE 1/2 or 1: 0.3 to 0.5 % less; edges of 220 to 400 (f32), 160 to 320 (f64): the
+# same within 0.4 %; the same limit for shallow ones: 0.2 % less; WIDE_STEPS 0 or 128: 0.1 to 0.5 % less; WIDE_BYTES
+# 24 to 64 KiB: the same within 0.2 %, 128 KiB: 0.1 to 1.4 % less; down the columns of C: 0.1 and 0.9 % less. Complex
+# was not measured so.
+NEAR = {("avx512", "float32"): Near(312, 156), ("avx512", "float64"): Near(220, 110)}
+NEAR_SHARE, NEAR_ROWS, SHALLOW_STEPS = 3 / 4, 32, 4
+WIDE_BYTES, WIDE_STEPS, WIDE_PADDING = 32 * 1024, 64, 1.15
+
+# Largest n for which the lane multiplies n x n x n itself where ``NEAR`` says which tile is best: it has one tile, the
+# direct one, down the columns of C. Larger products it calls by address. Source: our choice; the look-up takes 50 ns.
+NEAR_LANE_EDGE = 40
+
 # Share of L2 that B may take on the direct path, by machine and vector set; a machine without a row packs. Zen 4 with
 # AVX-512 (8 rows at once, 48 or 24 columns): direct was 3 to 15 % faster than packed while B fit (f32 n <= 512, f64 n
 # <= 360); AVX2 (4 rows: B is read twice as often, and wider tiles run out of address registers): only up to n = 160
@@ -104,8 +144,8 @@ TILE_GAIN = 1.05
 # 0.74, f64 1.3 1.3 1.3 1.2 1.2 1.1 0.94 0.81, c64 1.3 1.02 1.08 0.82 1.13 1.06 0.97 0.93. GFLOP/s of f32, 2000 square,
 # stream in steps of 16 and 32: 16 rows 79 86.
 FEW = {
-    ("avx512", "float32"): (5, 24, 8, 32),
-    ("avx512", "float64"): (6, 24, 8, 32),
+    ("avx512", "float32"): (5, 5, 5, 32),
+    ("avx512", "float64"): (6, 6, 6, 32),
     ("avx512", "complex64"): (3, 4, 4, 32),
     ("avx512", "complex128"): (3, 4, 4, 32),
     ("avx2", "float32"): (12, 12, 12, 16),
@@ -194,9 +234,9 @@ STREAMED_GRAMS = ("avx512",)
 COLUMN_ROWS = {"avx2": 8}
 COLUMN_ROWS_ELSEWHERE = 16
 
-# Columns of B up to which C' = B' A' is computed where A's rows are contiguous, while A fits in L2 and beyond: vectors
-# then lie along the rows of A, transposed in registers, and are full. (Where C is by columns it is the rows of A, and B
-# by columns.)
+# Columns of B up to which C' = B' A' is computed where A's rows are contiguous: for an A below 64 KiB
+# (``outcome.TURNED_BYTES``), while it fits in L2, and beyond. Vectors then lie along the rows of A, transposed in
+# registers, and are full. (Where C is by columns it is the rows of A, and B by columns.)
 # Source, 2026-11-30, speed turned by that of before, 2, 4, 6, 8 columns. Zen 3 VM, AVX2, A of 300 and 1000 square: f32
 # 1.75 1.17 0.76 0.63, 1.82 1.40 0.94 0.77; f64 1.14 0.75 - -, 1.36 0.79 - -; c64 3.3 1.7 1.14 0.88, 3.5 2.0 1.35 0.90;
 # c128 1.9 0.98 1.36 1.00, 2.0 0.99 1.39 0.95. Emerald Rapids, AVX-512, 300, 1000, 3000 square, 2, 4, 6, 8, 12, 16
@@ -205,16 +245,19 @@ COLUMN_ROWS_ELSEWHERE = 16
 # 1.08 0.96; c128 2.6 1.24 0.91 0.65, 2.0 1.2 0.84 0.67, 1.2 0.87 0.70 0.57. Of 64 square and smaller, or with 16
 # columns of A, level or slower on both. Since there are narrow tiles (``NARROW_TERMS``), turned by narrow: f32
 # 300x6x300 1.00, 1000x4x1000 1.48, 1000x8x1000 1.03, 2000x12x2000 0.63, 3000x10x500 0.76; f64 300x4x300 0.86,
-# 1000x3x1000 0.96, 1000x8x1000 0.74, 2000x6x2000 0.74.
+# 1000x3x1000 0.96, 1000x8x1000 0.74, 2000x6x2000 0.74. The fastest other way's time by turned's over many shapes, A of
+# 16 to 64 KiB, to L2, beyond (the grid of ``NEAR``; on Zen 3 a quarter of it): Emerald Rapids f32 2 columns 1.67 2.1
+# 1.9, 4 1.32 1.64 1.67, 8 0.91 1.10 1.25; f64 2 1.20 1.45 1.45, 4 0.96 1.05 1.19; Zen 3 f32 2 1.33 1.52 1.54, 4 1.06
+# 1.14 1.19, f64 2 0.98 1.06 1.25.
 TURNED_COLUMNS = {
-    ("avx512", "float32"): (6, 8),
-    ("avx512", "float64"): (2, 2),
-    ("avx512", "complex64"): (6, 6),
-    ("avx512", "complex128"): (3, 3),
-    ("avx2", "float32"): (4, 4),
-    ("avx2", "float64"): (2, 2),
-    ("avx2", "complex64"): (6, 6),
-    ("avx2", "complex128"): (6, 6),
+    ("avx512", "float32"): (4, 8, 8),
+    ("avx512", "float64"): (2, 4, 4),
+    ("avx512", "complex64"): (0, 6, 6),
+    ("avx512", "complex128"): (0, 3, 3),
+    ("avx2", "float32"): (4, 4, 4),
+    ("avx2", "float64"): (0, 2, 2),
+    ("avx2", "complex64"): (0, 6, 6),
+    ("avx2", "complex128"): (0, 6, 6),
 }
 
 # Columns of C up to which the packed path reads an A of contiguous rows as it lies, by vector set and dtype.

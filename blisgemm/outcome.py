@@ -12,7 +12,7 @@ integer (``read_key`` takes it apart)::
 __all__ = [
     "ACCESSES", "A_ROWS", "CONJ_BOTH", "COPIED_ROWS", "COPIED_SIZE", "COPIED_WORK", "CROWDED_BYTES", "DECLINED", "DONE",
     "EXCHANGE", "EXTENT_BITS", "LANE_BATCH", "LANE_B_BYTES", "LANE_ROWS", "PLAIN", "SPARE_EXTENT",
-    "TURNED_BYTES", "TURNED_ROWS", "TURNED_STEPS", "TURN_A", "TURN_B", "VECTORS", "read_key",
+    "TURNED_BYTES", "TURNED_LEAST", "TURNED_ROWS", "TURNED_STEPS", "TURN_A", "TURN_B", "VECTORS", "read_key",
 ]  # fmt: skip
 
 DECLINED = 0  # something that the general way must look at; nothing was written
@@ -53,9 +53,10 @@ SPARE_EXTENT = 64  # most rows and columns of such a B
 # Figures: ``limits.DIRECT_EDGES``; at 1 KiB, four sets, f32 lost nothing and f64 5 to 15 % from n = 80 on (there too).
 CROWDED_BYTES = 2048
 
-# A with few columns of B is turned, so that vectors lie along A's rows, not along the few columns, if A takes so many
-# bytes, and has so many columns and rows (``limits.TURNED_COLUMNS`` says how few columns of B).
-TURNED_BYTES, TURNED_STEPS, TURNED_ROWS = 64 * 1024, 64, 16
+# A with few columns of B is turned, so that vectors lie along A's rows, not along the few columns, if A takes at least
+# TURNED_LEAST bytes, and has so many columns and rows. ``limits.TURNED_COLUMNS`` says how few columns of B: for an A
+# below TURNED_BYTES, one that fits in L2, and a larger one.
+TURNED_LEAST, TURNED_BYTES, TURNED_STEPS, TURNED_ROWS = 16 * 1024, 64 * 1024, 64, 16
 
 EXTENT_BITS = 19
 ACCESSES = ("rows", "columns", "general", "crowded")  # how B lies; the last: by rows that crowd few sets of L1

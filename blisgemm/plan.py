@@ -347,7 +347,7 @@ def plan_for(
         tuning = in_force(machine)
     way, why = Way(path or "packed", path or "packed"), "path: as asked for"
     turned = (
-        swapped and m <= max(turned_columns(dtype)[:2]) and access == "columns"
+        swapped and m <= max(turned_columns(dtype)[:3]) and access == "columns"
     )  # of A B: m is the number of its columns
     notes = [f"layout: {m} columns of B fill no vectors; turned, vectors lie along A's rows"] * (turned and m > 1)
     notes += [f"tuning file {tuning.source}: {tuning.ignored}"] * bool(tuning.ignored)

@@ -26,6 +26,7 @@ from .outcome import (
     LANE_ROWS,
     SPARE_EXTENT,
     TURNED_BYTES,
+    TURNED_LEAST,
     TURNED_ROWS,
     TURNED_STEPS,
 )
@@ -129,18 +130,73 @@ def wants_turn(m: int, n: int, k: int, dtype: str, *, swapped: bool, a_rows: boo
         a_rows, b_columns: whether A's rows, B's columns are contiguous.
     """
     rows, columns, contiguous = (n, m, b_columns) if swapped else (m, n, a_rows)
-    near, far, l2_bytes = turned_columns(dtype)
-    if not contiguous or not 2 <= columns <= max(near, far):
+    small, near, far, l2_bytes = turned_columns(dtype)
+    if not contiguous or not 2 <= columns <= max(small, near, far):
         return False
     left_bytes = rows * k * catalog.candidates(dtype, current().isa, "direct")[0].itemsize
-    enough = rows >= TURNED_ROWS and k >= TURNED_STEPS and left_bytes >= TURNED_BYTES
-    return enough and columns <= (far if left_bytes > l2_bytes else near)
+    enough = rows >= TURNED_ROWS and k >= TURNED_STEPS and left_bytes >= TURNED_LEAST
+    return enough and columns <= (small if left_bytes < TURNED_BYTES else near if left_bytes <= l2_bytes else far)
 
 
-def turned_columns(dtype: str) -> tuple[int, int, int]:
-    """Return the row of ``limits.TURNED_COLUMNS`` for this machine, and the bytes of L2 that part its two limits."""
+def turned_columns(dtype: str) -> tuple[int, int, int, int]:
+    """Return the row of ``limits.TURNED_COLUMNS`` for this machine, and the bytes of L2 that part the last two."""
     l2 = current().l2
-    return *limits.TURNED_COLUMNS.get((current().isa.name, dtype), (0, 0)), l2.size_bytes // l2.cores
+    return *limits.TURNED_COLUMNS.get((current().isa.name, dtype), (0, 0, 0)), l2.size_bytes // l2.cores
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A product as ``choose_way`` is asked for it, and what follows at once.
+
+    Attributes:
+        access, batch, threads, a_rows: as ``plan.plan_for`` takes them.
+    """
+
+    machine: Machine
+    m: int
+    n: int
+    k: int
+    dtype: str
+    access: str
+    batch: int
+    threads: int
+    a_rows: bool
+
+    @property
+    def terms(self) -> int:
+        return self.m * self.n * self.k
+
+    @property
+    def by_rows(self) -> bool:
+        return self.access in ("rows", "crowded")
+
+    @property
+    def row(self) -> tuple[str, str]:
+        """Which row of a table of ``limits`` is meant."""
+        return self.machine.isa.name, self.dtype
+
+    @property
+    def near(self) -> limits.Near | None:
+        """The rule of near blocks, where it holds."""
+        ruled = self.by_rows and self.a_rows and self.m > 1 and self.batch == 1
+        return limits.NEAR.get(self.row) if ruled else None
+
+    @property
+    def l2_bytes(self) -> int:
+        return self.machine.l2.size_bytes // self.machine.l2.cores
+
+    @property
+    def b_bytes(self) -> int:
+        return self.k * self.n * self.kernel("wide").itemsize
+
+    @property
+    def b_block_bytes(self) -> int:
+        """Bytes of a kc block of all of B."""
+        return kc_for(self.dtype, self.k) * self.n * self.kernel("wide").itemsize
+
+    def kernel(self, role: str) -> KernelSpec:
+        """Return the kernel of a role."""
+        return choose_kernel(self.dtype, role)[0]
 
 
 def choose_way(
@@ -150,19 +206,21 @@ def choose_way(
     """Return the way, why, and what of it is tuned."""
     from .tuning import direct_limits
 
+    asked = _Asked(machine, m, n, k, dtype, access, batch, threads, a_rows)
     alone, crowded, item = direct_terms(dtype)
     most = min(crowded if access == "crowded" else alone, alone if batch == 1 else item)  # whatever is tuned
     terms, share = model_limits(dtype)
-    gram = not a_rows and threads == 1 and machine.isa.name in limits.STREAMED_GRAMS
-    model = _way_within(machine, m, n, k, dtype, access, batch, min(terms, most), share, gram)
-    if access == "crowded" and model[0].path == "packed" and m * n * k <= alone:
+    if asked.near is not None:
+        most = alone = terms
+    model = _way_within(asked, min(terms, most), share)
+    if access == "crowded" and model[0].path == "packed" and asked.terms <= alone and asked.near is None:
         model = model[0], f"{model[1]} where B's rows lie a multiple of {CROWDED_BYTES} bytes apart"
-    kernels = tuple(choose_kernel(dtype, role)[0].name for role in ("direct", "wide"))
+    kernels = tuple(asked.kernel(role).name for role in ("direct", "wide"))
     terms, share, reasons = direct_limits(tuning, dtype, kernels, threads, terms, share)
     if not reasons:
         return *model, ()
     terms = terms if most == alone else min(terms, most)
-    tuned = _way_within(machine, m, n, k, dtype, access, batch, terms, share, gram)
+    tuned = _way_within(asked, terms, share)
     return (*model, ()) if tuned[0] == model[0] else (*tuned, reasons)
 
 
@@ -178,83 +236,124 @@ def direct_tile_terms(dtype: str) -> int:
 
 
 def model_limits(dtype: str) -> tuple[int, float]:
-    """Return up to how many terms, and to what share of L2 for B, products go direct here unless it is tuned."""
-    machine = current()
-    return direct_terms(dtype)[0], limits.DIRECT_SHARE_OF_L2.get((machine.name, machine.isa.name), 0.0)
+    """Return up to how many terms, and to what share of L2 for B, products go direct here unless it is tuned.
 
-
-def _way_within(
-    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, batch: int, terms: int, share: float, gram: bool
-) -> tuple[Way, str]:
-    """Return the way, and why, if products go direct up to so many terms, or with B in a share of L2.
-
-    ``gram``: whether a small C of a deep product is streamed (``limits.STREAMED_GRAMS``).
+    Terms of squares, where it is the elements of C that decide (``limits.NEAR``).
     """
-    way, why = _wider_way(machine, m, n, k, dtype, access, batch, terms, share, gram)
-    columns, rows, least = narrow_limits(dtype)
-    of_direct_tiles = way.path == "direct" and way.role in ("direct", "wide") and not way.copied and batch == 1
-    if of_direct_tiles and n <= columns and m > rows and m * n * k >= least:
-        return replace(way, role="narrow"), f"{why}; {n} columns are one vector"
+    machine = current()
+    near = limits.NEAR.get((machine.isa.name, dtype))
+    terms = near.edge**3 if near else direct_terms(dtype)[0]
+    return terms, limits.DIRECT_SHARE_OF_L2.get((machine.name, machine.isa.name), 0.0)
+
+
+def _way_within(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
+    """Return the way, and why, if products go direct up to so many terms, or with B in a share of L2."""
+    way, why = _wider_way(asked, terms, share)
+    columns, rows, least = narrow_limits(asked.dtype)
+    of_direct_tiles = way.path == "direct" and way.role in ("direct", "wide") and not way.copied and asked.batch == 1
+    if of_direct_tiles and asked.n <= columns and asked.m > rows and asked.terms >= least:
+        return replace(way, role="narrow"), f"{why}; {asked.n} columns are one vector"
     return way, why
 
 
-def _wider_way(
-    machine: Machine, m: int, n: int, k: int, dtype: str, access: str, batch: int, terms: int, share: float, gram: bool
-) -> tuple[Way, str]:
+def _wider_way(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
     """Return the same without narrow tiles."""
-    small, wide, row, column = (choose_kernel(dtype, role)[0] for role in ("direct", "wide", "row", "column"))
-    l2_bytes = machine.l2.size_bytes // machine.l2.cores
-    kc = kc_for(dtype, k)
-    b_block_bytes, b_bytes = kc * n * wide.itemsize, k * n * wide.itemsize
-    rows_first = m > small.mr and b_block_bytes <= l2_bytes // 2
-    by_rows = access in ("rows", "crowded")
-    if not by_rows and k <= kc and _is_copied(m * n * k * small.chains, m if batch == 1 else COPIED_ROWS, k, n):
+    m, n, k = asked.m, asked.n, asked.k
+    small, row, column = (asked.kernel(role) for role in ("direct", "row", "column"))
+    least_rows = m if asked.batch == 1 else COPIED_ROWS
+    if not asked.by_rows and k <= kc_for(asked.dtype, k) and _is_copied(asked.terms * small.chains, least_rows, k, n):
         return Way("direct", "direct", copied=True), (
-            f"path: m n k = {m * n * k:,}, so little that B, without rows of unit stride, is copied, not packed"
+            f"path: m n k = {asked.terms:,}, so little that B, without rows of unit stride, is copied, not packed"
         )
-    if access == "general":
+    if asked.access == "general":
         return Way("packed", "row" if m <= row.mr else "packed"), (
             "path: neither B's rows nor its columns have unit stride, so vectors of it must be packed"
         )
-    if access == "columns":
-        if m <= limits.COLUMN_ROWS.get(machine.isa.name, limits.COLUMN_ROWS_ELSEWHERE):
+    if asked.access == "columns":
+        if m <= limits.COLUMN_ROWS.get(asked.machine.isa.name, limits.COLUMN_ROWS_ELSEWHERE):
             return Way("direct", "column"), (
                 f"path: {m} rows use each element of B {'once' if m <= column.mr else 'little'}; vectors of its "
                 "columns are transposed in registers"
             )
         return Way("packed", "packed"), "path: B's columns have unit stride, so vectors of it must be packed"
-    sweep_rows, near_rows, far_rows, _ = few_of(machine, dtype)
-    stream_rows = near_rows if b_bytes <= l2_bytes // 2 else far_rows
-    short = n * wide.itemsize <= limits.SHORT_ROW_BYTES.get(machine.isa.name, limits.SHORT_ROW_BYTES_ELSEWHERE)
-    columns, elements = limits.AS_IT_LIES.get((machine.isa.name, dtype), limits.AS_IT_LIES_ELSEWHERE)
-    crowding = 2 if access == "crowded" else 1
-    lies = b_block_bytes <= l2_bytes // 2 and (n <= columns // crowding or m * n <= elements // crowding)
-    strip_rows = limits.STRIP_ROWS.get((machine.isa.name, dtype), 0)
-    if b_bytes > limits.STRIP_BYTES.get((machine.isa.name, dtype), b_bytes):
-        strip_rows = 0
-    few = m <= max(stream_rows, strip_rows) and batch == 1
-    passes = b_bytes > (LANE_B_BYTES * m if m <= LANE_ROWS or machine.isa.name == "avx2" else limits.PASSING_BYTES)
-    if few and passes and not short and (m <= min(sweep_rows, LANE_ROWS) or m * n * k > terms):
-        why = f"path: {m} rows use each element of B {'once' if m <= small.mr else 'little'}: it passes by, "
-        if m <= sweep_rows:
-            return Way("sweep", "row"), f"{why}whole rows side by side, for {rows_together(row, m)} of A at once"
-        if m <= stream_rows:
-            return Way("stream", "direct" if m <= small.mr else "packed"), f"{why}row after row of micro-tiles"
-        return Way("strips", "packed"), f"{why}strips of a few rows, each of which meets all rows of A"
-    if m * n * k <= terms:
-        role = "wide" if m * n * k > direct_tile_terms(dtype) and batch == 1 else "direct"
-        return Way("direct", role), f"path: m n k = {m * n * k:,} <= {terms:,}, too little work to repay packing"
-    if few and not passes and m > row.mr:
+    near = asked.near
+    if near is not None and asked.b_block_bytes <= limits.NEAR_SHARE * asked.l2_bytes:
+        return _way_near(asked, near, terms, share)
+    return _passing_way(asked, 0 if near else terms) or _way_by_work(asked, 0 if near else terms, share)
+
+
+def _way_near(asked: _Asked, near: limits.Near, terms: int, share: float) -> tuple[Way, str]:
+    """Return the way of a product of which each block of B stays in L2 as it lies: packing it is for a large C."""
+    m, n, k = asked.m, asked.n, asked.k
+    edge = round(terms ** (1 / 3))
+    elements = (min(edge, near.shallow_edge) if k <= limits.SHALLOW_STEPS else edge) ** 2
+    small, wide = asked.kernel("direct"), asked.kernel("wide")
+    block = f"a block of B, {asked.b_block_bytes / 1024:,.3g} KiB, stays in L2 as it lies"
+    if m * n > elements and m > limits.NEAR_ROWS and asked.b_bytes > share * asked.l2_bytes:
+        return Way("packed", "packed"), (
+            f"path: {block}, but C has {m * n:,} > {elements:,} elements, enough to repay packing"
+        )
+    padded_small, padded_wide = (-(-n // spec.nr) * spec.nr for spec in (small, wide))
+    deep = asked.b_block_bytes > limits.WIDE_BYTES and k > limits.WIDE_STEPS
+    role = "wide" if deep and padded_wide <= limits.WIDE_PADDING * padded_small else "direct"
+    return Way("direct", role, rows_first=m > small.mr), f"path: {block}, and C, {m * n:,} elements, uses it little"
+
+
+def _passing_way(asked: _Asked, terms: int) -> tuple[Way, str] | None:
+    """Return the way of a few rows that B passes by, or ``None``: too many rows, or too little of B for that."""
+    m, small, row = asked.m, asked.kernel("direct"), asked.kernel("row")
+    sweep_rows = few_of(asked.machine, asked.dtype)[0]
+    stream_rows, strip_rows = _rows_that_pass(asked)
+    short_bytes = limits.SHORT_ROW_BYTES.get(asked.machine.isa.name, limits.SHORT_ROW_BYTES_ELSEWHERE)
+    short = asked.n * small.itemsize <= short_bytes
+    if m > max(stream_rows, strip_rows) or asked.batch > 1 or short or _is_near_anyway(asked):
+        return None
+    if m > min(sweep_rows, LANE_ROWS) and asked.terms <= terms:
+        return None
+    why = f"path: {m} rows use each element of B {'once' if m <= small.mr else 'little'}: it passes by, "
+    if m <= sweep_rows:
+        return Way("sweep", "row"), f"{why}whole rows side by side, for {rows_together(row, m)} of A at once"
+    if m <= stream_rows:
+        return Way("stream", "direct" if m <= small.mr else "packed"), f"{why}row after row of micro-tiles"
+    return Way("strips", "packed"), f"{why}strips of a few rows, each of which meets all rows of A"
+
+
+def _rows_that_pass(asked: _Asked) -> tuple[int, int]:
+    """Return up to how many rows B streams by, and up to how many it passes in strips."""
+    _, near_rows, far_rows, _ = few_of(asked.machine, asked.dtype)
+    in_strips = asked.b_bytes <= limits.STRIP_BYTES.get(asked.row, asked.b_bytes)
+    strip_rows = limits.STRIP_ROWS.get(asked.row, 0) if in_strips else 0
+    return near_rows if asked.b_bytes <= asked.l2_bytes // 2 else far_rows, strip_rows
+
+
+def _is_near_anyway(asked: _Asked) -> bool:
+    """Whether B is so small that it need not pass to be read once."""
+    by_rows = asked.m <= LANE_ROWS or asked.machine.isa.name == "avx2"
+    return asked.b_bytes <= (LANE_B_BYTES * asked.m if by_rows else limits.PASSING_BYTES)
+
+
+def _way_by_work(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
+    """Return the way, direct or packed, of a product that B doesn't pass by."""
+    m, n, b_bytes = asked.m, asked.n, asked.b_bytes
+    small, wide, row = (asked.kernel(role) for role in ("direct", "wide", "row"))
+    if asked.terms <= terms:
+        role = "wide" if asked.terms > direct_tile_terms(asked.dtype) and asked.batch == 1 else "direct"
+        return Way("direct", role), f"path: m n k = {asked.terms:,} <= {terms:,}, too little work to repay packing"
+    if m <= max(_rows_that_pass(asked)) and asked.batch == 1 and _is_near_anyway(asked) and m > row.mr:
         return Way("direct", "direct"), f"path: {m} rows use B little, and its {b_bytes // 1024:,} KiB stay near"
     if m <= max(small.mr, row.mr):
         why = f"path: {m} rows use each element of B once, so packing it would be a copy for nothing"
         return Way("direct", "row" if m <= row.mr else "wide"), why
-    if lies and gram and 0 < narrow_limits(dtype)[0] < n and batch == 1:
-        return Way("stream", "direct"), f"path: C's {m * n:,} elements meet a few values of p of A and B at a time"
-    if lies:
+    columns, elements = limits.AS_IT_LIES.get(asked.row, limits.AS_IT_LIES_ELSEWHERE)
+    crowding = 2 if asked.access == "crowded" else 1
+    half_of_l2 = asked.b_block_bytes <= asked.l2_bytes // 2
+    if half_of_l2 and (n <= columns // crowding or m * n <= elements // crowding):
+        gram = not asked.a_rows and asked.threads == 1 and asked.machine.isa.name in limits.STREAMED_GRAMS
+        if gram and 0 < narrow_limits(asked.dtype)[0] < n and asked.batch == 1:
+            return Way("stream", "direct"), f"path: C's {m * n:,} elements meet a few values of p of A and B at a time"
         why = f"path: C's {m * n:,} elements in {n} columns use A and B little, so packing them gains nothing"
-        return Way("direct", "direct", rows_first), why
-    room = int(l2_bytes * share)
+        return Way("direct", "direct", rows_first=m > small.mr), why
+    room = int(asked.l2_bytes * share)
     if b_bytes <= room:
         why = (
             f"path: B's {b_bytes // 1024:,} KiB stay in L2 ({room // 1024:,} KiB used so), where packing gains nothing"
@@ -262,7 +361,7 @@ def _wider_way(
         # padding columns to whole tiles may cost more than the 3 to 7 % that the wide tile gains (catalog)
         padded_small, padded_wide = (-(-n // spec.nr) * spec.nr for spec in (small, wide))
         return Way("direct", "wide" if padded_wide <= 1.04 * padded_small else "direct"), why
-    why = f"path: m n k = {m * n * k:,} > {terms:,}, enough work to repay packing"
+    why = f"path: m n k = {asked.terms:,} > {terms:,}, enough work to repay packing"
     if room:
         why += f", and B's {b_bytes // 1024:,} KiB exceed the {room // 1024:,} KiB of L2 that it could use as it lies"
     return Way("packed", "packed"), why
@@ -309,6 +408,8 @@ def fast_lane_terms(dtype: str) -> tuple[int, int]:
 
     alone, crowded, _ = direct_terms(dtype)
     most = min(lane_terms(in_force(current()), dtype, alone), direct_tile_terms(dtype))
+    if (current().isa.name, dtype) in limits.NEAR:
+        most = min(most, limits.NEAR_LANE_EDGE**3)
     return most, min(most, crowded)
 
 
