@@ -113,9 +113,9 @@ class Near(NamedTuple):
 # same within 0.4 %; the same limit for shallow ones: 0.2 % less; WIDE_STEPS 0 or 128: 0.1 to 0.5 % less; WIDE_BYTES
 # 24 to 64 KiB: the same within 0.2 %, 128 KiB: 0.1 to 1.4 % less; down the columns of C: 0.1 and 0.9 % less. Complex
 # was not measured so.
-NEAR = {("avx512", "float32"): Near(312, 156), ("avx512", "float64"): Near(220, 110)}
+NEAR = {("avx512", "float32"): Near(312, 160), ("avx512", "float64"): Near(220, 160)}
 NEAR_SHARE, NEAR_ROWS, SHALLOW_STEPS = 3 / 4, 32, 4
-WIDE_BYTES, WIDE_STEPS, WIDE_PADDING = 32 * 1024, 64, 1.15
+WIDE_BYTES, WIDE_STEPS, WIDE_PADDING = 48 * 1024, 64, 1.15
 
 # Largest n for which the lane multiplies n x n x n itself where ``NEAR`` says which tile is best: it has one tile, the
 # direct one, down the columns of C. Larger products it calls by address. Source: our choice; the look-up takes 50 ns.
@@ -251,7 +251,7 @@ COLUMN_ROWS_ELSEWHERE = 16
 # 1.14 1.19, f64 2 0.98 1.06 1.25.
 TURNED_COLUMNS = {
     ("avx512", "float32"): (4, 8, 8),
-    ("avx512", "float64"): (2, 4, 4),
+    ("avx512", "float64"): (2, 2, 4),
     ("avx512", "complex64"): (0, 6, 6),
     ("avx512", "complex128"): (0, 3, 3),
     ("avx2", "float32"): (4, 4, 4),

@@ -321,9 +321,9 @@ def _passing_way(asked: _Asked, terms: int) -> tuple[Way, str] | None:
 def _rows_that_pass(asked: _Asked) -> tuple[int, int]:
     """Return up to how many rows B streams by, and up to how many it passes in strips."""
     _, near_rows, far_rows, _ = few_of(asked.machine, asked.dtype)
-    in_strips = asked.b_bytes <= limits.STRIP_BYTES.get(asked.row, asked.b_bytes)
-    strip_rows = limits.STRIP_ROWS.get(asked.row, 0) if in_strips else 0
-    return near_rows if asked.b_bytes <= asked.l2_bytes // 2 else far_rows, strip_rows
+    if asked.b_bytes > limits.STRIP_BYTES.get(asked.row, asked.b_bytes):
+        return asked.kernel("direct").mr, 0
+    return near_rows if asked.b_bytes <= asked.l2_bytes // 2 else far_rows, limits.STRIP_ROWS.get(asked.row, 0)
 
 
 def _is_near_anyway(asked: _Asked) -> bool:

@@ -22,14 +22,16 @@ from support import REPOSITORY, run_python
 pytest.importorskip("rich")
 
 import blisgemm
-from blisgemm.bench import environment, tables
+from blisgemm.bench import environment, peak, tables
 from blisgemm.bench.exact import WrongResultError, fill_exact, first_wrong_row, require_exact
 from blisgemm.bench.measure import Spread, geometric_mean, interleave, ratios, spread
 from blisgemm.bench.operands import MOST_SETS, allocate, one_set
+from blisgemm.bench.peak import bare_fmas, repeat_fmas
 from blisgemm.bench.peers import PEERS, AbsentError, UnsupportedError, load, numpy_matmul
-from blisgemm.bench.results import BEST, OURS, Row, summarize
+from blisgemm.bench.results import BEST, OURS, Roof, Row, Run, read_json, summarize, write_json
 from blisgemm.bench.shapes import LAYOUTS, SETS, Case, parse_shapes
 from blisgemm.cli import main
+from blisgemm.parallel import ALONE
 
 ALL_CASES = [case for cases in SETS.values() for case in cases()]
 
@@ -277,7 +279,7 @@ def test_json_and_csv_are_complete(tmp_path: Path, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "hot" in out and "geometric mean" in out
     whole = json.loads((tmp_path / "r.json").read_text())
-    assert whole["format"] == 1 and whole["machine"]["date"] and "numpy" in whole["peers"]
+    assert whole["format"] == 2 and whole["machine"]["date"] and "numpy" in whole["peers"]
     assert [(row["label"], row["dtype"]) for row in whole["rows"]] == [
         (label, dtype) for dtype in ("float32", "complex128") for label in ("5x6x7", "9")
     ]
@@ -294,6 +296,63 @@ def test_json_and_csv_are_complete(tmp_path: Path, capsys: pytest.CaptureFixture
     lines = list(csv.DictReader((tmp_path / "r.csv").open()))
     assert [line["library"] for line in lines] == [OURS, "numpy"] * 4
     assert all(None not in line and None not in line.values() for line in lines)
+
+
+def test_a_saved_run_is_read_again_as_it_was(tmp_path: Path) -> None:
+    roof = Roof("L2", 1e9, 2.0, 0.4)
+    rows = [some_row(Case("batched", 2, 3, 4, batch=(7, 2), a="T")), replace(some_row(threads=2), roof=roof)]
+    run = Run(
+        "python -m blisgemm bench", {"machine": "zen3", "date": "2026-11-30"}, {"numpy": "2"}, {"mkl": "no"}, rows
+    )
+    write_json(tmp_path / "r.json", run)
+    assert read_json(tmp_path / "r.json") == run
+
+
+def test_tables_of_saved_runs_need_no_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, readme = (tmp_path / name for name in ("1.json", "2.json", "README.md"))
+    assert bench("--json", str(first)) == 0
+    assert bench("--shapes", "7", "--threads", "1,2", "--json", str(second)) == 0
+    monkeypatch.setattr("blisgemm.bench.trial.Trial.measure", None)
+    readme.write_text("<!-- sets:begin -->\n<!-- sets:end -->\n")
+    words = ["--from", str(first), str(second), "--csv", str(tmp_path / "r.csv")]
+    assert bench(*words, "--table", "sets", "--marker", "sets", "--write-readme", str(readme)) == 0
+    lines = readme.read_text().splitlines()
+    assert lines[1].startswith("| shapes | threads | dtype | × NumPy | × best | least × best |")
+    assert [line.split(" | ")[:2] for line in lines[3:6]] == [["| 5x6x7", "1"], ["| 7", "1"], ["| 7", "2"]]
+    assert lines[7].startswith("1 and 2 threads") and "`python" in lines[7]
+    assert len(list(csv.DictReader((tmp_path / "r.csv").open()))) == 6
+    other = json.loads(second.read_text())
+    other["machine"]["processor"] = "another"
+    second.write_text(json.dumps(other))
+    assert bench("--from", str(first), str(second)) == 2
+    assert "--from: expected runs of one machine and its versions; processor" in capsys.readouterr().err
+    second.write_text("{}")
+    assert bench("--from", str(second)) == 2
+    assert "expected a file that bench --json wrote" in capsys.readouterr().err
+
+
+def test_the_least_share_of_a_roof_is_of_products_that_take_their_time() -> None:
+    rows = [replace(some_row(), roof=Roof("L1", 1e9, 2.0, 0.1))]  # 1 us: the call's, not the roof's
+    long = {name: Spread(1e-3, 1e-3, 1e-3) for name in (OURS, "numpy")}
+    rows += [replace(some_row(), roof=Roof("L3", 1e9, 2.0, share), seconds=long) for share in (0.9, 0.8)]
+    assert {summary.least_roof for summary in summarize(rows)} == {0.8}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+def test_the_peak_is_of_all_the_fmas_that_were_asked_for(dtype: str) -> None:
+    kernel = blisgemm.make_plan(500, 500, 500, dtype, path="packed").kernel
+    assert kernel is not None
+    chains = kernel.accumulators
+    once = sum(range(chains)) + chains * 160 * 0.25**2  # of lane 0 of each: where it began, and 160 fmas of 1/4 by 1/4
+    assert repeat_fmas(kernel, 160) == once
+    begun = sum(number * chains for number in range(5))  # every piece begins at its number
+    assert peak._fmas_of_team(kernel, 160, 5, ALONE) == 5 * once + begun
+    for threads in (1, 2):
+        call, flops = bare_fmas(kernel, threads)(2e7)
+        call()
+        assert flops == pytest.approx(2e7, rel=0.01)
 
 
 def test_cold_and_new_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

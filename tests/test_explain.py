@@ -97,15 +97,18 @@ def test_the_order_of_the_direct_path_decides_which_operand_passes() -> None:
 
 
 def test_where_b_passes_by_it_comes_from_memory_once() -> None:
-    cases = ((2, "sweep", "zen3"), (7, "sweep", "zen3"), (8, "stream", "skylake-x"), (40, "strips", "skylake-x"))
-    for m, path, machine in cases:
-        plan = plan_on(machine, m, 4000, 4000, threads=1)
+    cases = (
+        (2, "sweep", "zen3", "float32"), (7, "sweep", "zen3", "float32"), (8, "stream", "skylake-x", "float64"),
+        (40, "strips", "skylake-x", "float32"),
+    )  # fmt: skip
+    for m, path, machine, dtype in cases:
+        plan = plan_on(machine, m, 4000, 4000, dtype, threads=1)
         assert plan.path == path
-        traffic = traffic_of(plan)
-        assert by_level(traffic)["memory"]["B"] == 4000 * 4000 * 4
+        traffic, size = traffic_of(plan), 8 if dtype == "float64" else 4
+        assert by_level(traffic)["memory"]["B"] == 4000 * 4000 * size
         assert plan.kernel is not None
         rows = 1 if path == "strips" else -(-m // (plan.kernel.sweep_rows if path == "sweep" else plan.kernel.mr))
-        assert by_level(traffic)["L1"]["B"] == rows * 4000 * 4000 * 4
+        assert by_level(traffic)["L1"]["B"] == rows * 4000 * 4000 * size
 
 
 @pytest.mark.parametrize("shape", SHAPES)

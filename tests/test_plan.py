@@ -241,7 +241,7 @@ CHOICES = [
     ("skylake-x", 2000, 2, 2000, "float64", "direct", "f64_8x16_avx512"),
     # blocks of B that stay in L2 are packed for a large C only; the wide tile where they are deep and large
     ("skylake-x", 64, 64, 64, "float32", "direct", "f32_8x32_avx512"),
-    ("skylake-x", 100, 100, 100, "float32", "direct", "f32_8x48_avx512"),
+    ("skylake-x", 120, 120, 120, "float32", "direct", "f32_8x48_avx512"),
     ("skylake-x", 112, 112, 64, "float64", "direct", "f64_8x16_avx512"),
     ("skylake-x", 120, 120, 120, "float64", "direct", "f64_8x24_avx512"),
     ("skylake-x", 312, 312, 312, "float32", "direct", "f32_8x48_avx512"),
