@@ -2,10 +2,11 @@
 
 Usage: python bench/threads.py [--sizes 384,1000,2000] [--dtype f32,f64] [--threads 2] [--seconds 2]
 
-The loops are the library's own text (``loops.five_loops``), compiled once more with clocks around its words. A line
-each for one thread and for several, which take turns; medians over all calls, in microseconds of thread-time: the
-threads' times added up. "rest" is what the threads do outside: they start, and end. "apart" is for comparison: one
-thread each for equal parts of the rows, which pack B for themselves and share nothing, in a batch of so many items.
+The loops are the library's own texts (``loops.five_loops`` and ``five_loops_together``), compiled once more with clocks
+around their words. A line each for one thread and for several, which take turns; medians over all calls, in
+microseconds of thread-time: the threads' times added up. "rest" is what the threads do outside: they start, and end.
+"apart" is for comparison: one thread each for equal parts of the rows, which pack B for themselves and share nothing,
+in a batch of so many items.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ WORDS = ("packing", "tiles", "waiting")
 LINE = 8  # int64s between two counters, so that no two share a cache line
 
 
-def clocked(counters: np.ndarray) -> Callable[..., Any]:
-    """Return ``five_loops`` with clocks: ticks of packing, of tiles and of waiting are added to ``counters``."""
+def clocked(counters: np.ndarray) -> dict[str, Callable[..., Any]]:
+    """Return the texts with clocks: ticks of packing, of tiles and of waiting are added to ``counters``."""
     from llvmlite import ir
     from numba.core import types as numba_types
     from numba.extending import intrinsic
@@ -52,12 +53,25 @@ def clocked(counters: np.ndarray) -> Callable[..., Any]:
 
         return numba_types.void(numba_types.int64, numba_types.int64), codegen
 
-    pack_piece, macrokernel, wait_until_done = loops.pack_piece, loops.macrokernel, loops.wait_until_done
+    pack_a, pack_b, pack_share = loops.pack_a, loops.pack_b, loops.pack_share
+    macrokernel, wait_until_done = loops.macrokernel, loops.wait_until_done
 
     @inlined
-    def pack(kernel, piece, a_panel, b_panel, a_pack, b_pack):  # type: ignore[no-untyped-def]
+    def pack_panel(kernel, panel, out):  # type: ignore[no-untyped-def]
         begin = now()
-        pack_piece(kernel, piece, a_panel, b_panel, a_pack, b_pack)
+        pack_a(kernel, panel, out)
+        count(0, now() - begin)
+
+    @inlined
+    def pack_block(kernel, block, out):  # type: ignore[no-untyped-def]
+        begin = now()
+        pack_b(kernel, block, out)
+        count(0, now() - begin)
+
+    @inlined
+    def pack_part(kernel, part, parts, a_panel, b_panel, a_pack, b_pack):  # type: ignore[no-untyped-def]
+        begin = now()
+        pack_share(kernel, part, parts, a_panel, b_panel, a_pack, b_pack)
         count(0, now() - begin)
 
     @inlined
@@ -72,18 +86,28 @@ def clocked(counters: np.ndarray) -> Callable[..., Any]:
         wait_until_done(work, pieces)
         count(2, now() - begin)
 
-    text = loops.five_loops.py_func
-    missing = {"pack_piece", "macrokernel", "wait_until_done"} - set(text.__code__.co_names)
-    if missing:
-        raise SystemExit(
-            f"five_loops no longer has the words {', '.join(missing)}, which this script puts clocks around"
-        )
-    words = {**text.__globals__, "pack_piece": pack, "macrokernel": tile, "wait_until_done": wait}
-    return inlined(types.FunctionType(text.__code__, words, "five_loops"))  # type: ignore[no-any-return]
+    words = {
+        "pack_a": pack_panel, "pack_b": pack_block, "pack_share": pack_part, "macrokernel": tile,
+        "wait_until_done": wait,
+    }  # fmt: skip
+    used = {
+        "five_loops": {"pack_a", "pack_b", "macrokernel"},
+        "five_loops_together": {"pack_share", "macrokernel", "wait_until_done"},
+    }
+    texts = {}
+    for name, named in used.items():
+        text = getattr(loops, name).py_func
+        missing = named - set(text.__code__.co_names)
+        if missing:
+            raise SystemExit(
+                f"{name} no longer has the words {', '.join(missing)}, which this script puts clocks around"
+            )
+        texts[name] = inlined(types.FunctionType(text.__code__, {**text.__globals__, **words}, name))
+    return texts
 
 
-def product(plan: Any, five_loops: Any) -> Callable[..., None]:
-    """Return a call of (a, b, c) that runs a packed plan by these loops."""
+def product(plan: Any, texts: dict[str, Any]) -> Callable[..., None]:
+    """Return a call of (a, b, c) that runs a packed plan by these texts."""
     from numba import njit
 
     from blisgemm.compiled import _signature, real_dtype
@@ -93,12 +117,21 @@ def product(plan: Any, five_loops: Any) -> Callable[..., None]:
     from blisgemm.workspace import borrow
 
     access, kernel, blk = "half" if plan.half else "packed", plan.kernel, plan.blocking
+    alone, together = texts["five_loops"], texts["five_loops_together"]
 
-    @njit(nogil=True)
-    def run(kernel, blocking, alpha, a_object, b_object, beta, c_object, op, a_pack, b_pack, team):  # type: ignore[no-untyped-def]
-        work = join(team)
-        a, b, c = opened(kernel, a_object, b_object, c_object, op)
-        five_loops(kernel, access, blocking, alpha, a, b, beta, c, conjugated(op), a_pack, b_pack, work)
+    if plan.threads == 1:
+
+        @njit(nogil=True)
+        def run(kernel, blocking, alpha, a_object, b_object, beta, c_object, op, a_packs, b_packs, team):  # type: ignore[no-untyped-def]
+            a, b, c = opened(kernel, a_object, b_object, c_object, op)
+            alone(kernel, access, blocking, alpha, a, b, beta, c, conjugated(op), a_packs[0], b_packs[0])
+    else:
+
+        @njit(nogil=True)
+        def run(kernel, blocking, alpha, a_object, b_object, beta, c_object, op, a_packs, b_packs, team):  # type: ignore[no-untyped-def]
+            work = join(team)
+            a, b, c = opened(kernel, a_object, b_object, c_object, op)
+            together(kernel, access, blocking, alpha, a, b, beta, c, conjugated(op), a_packs, b_packs, work)
 
     code = run.compile(_signature(f"run_{access}", kernel))
     packs = borrow((plan.packed_shapes, real_dtype(kernel))).arrays
@@ -128,7 +161,7 @@ def main() -> None:
     from blisgemm.parallel import threading_layer
 
     rng, counters = np.random.default_rng(0), np.zeros(len(WORDS) * LINE, np.int64)
-    five_loops = clocked(counters)
+    texts = clocked(counters)
     for dtype in options.dtype:
         for n in options.sizes:
             n -= n % options.threads  # equal parts
@@ -138,7 +171,7 @@ def main() -> None:
             calls: dict[str, Callable[[], Any]] = {}
             for threads in (1, options.threads):
                 plan = blisgemm.make_plan(n, n, n, dtype, path="packed", threads=threads)
-                calls[f"{threads} threads"] = partial(product(plan, five_loops), a, b, c)
+                calls[f"{threads} threads"] = partial(product(plan, texts), a, b, c)
             calls["apart"] = partial(blisgemm.gemm, parts[0], b, out=parts[1], threads=options.threads)
             for name, call in calls.items():
                 c[...] = -1

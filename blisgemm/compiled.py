@@ -63,7 +63,7 @@ def _signature(name: str, kernel: KernelSpec) -> tuple[Any, ...]:
         return (k, i, i, i, *product, types.Array(real, 3, "C"), TEAM)
     if name in ("run_batch_packed", "run_batch_half"):
         return (k, blocking, i, *product, blocks, blocks, TEAM)
-    return (k, blocking, *product, panels, panels, TEAM)
+    return (k, blocking, *product, blocks, blocks, TEAM)
 
 
 def _cached(name: str) -> Any:

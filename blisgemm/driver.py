@@ -247,8 +247,7 @@ def _entry(plan: Plan, of_stack: bool) -> tuple[str, tuple[Any, ...], tuple[tupl
     if plan.path in PASSING:
         return f"run_{plan.path}", (kernel, blocking.kc, plan.step, plan.jr_ways), plan.waiting_shapes
     head = (kernel, (blocking.mc, blocking.nc, blocking.kc, blocking.mt))
-    a_shape, b_shape = plan.packed_shapes
     access = "half" if plan.half else "packed"
     if not of_stack:
-        return f"run_{access}", head, (a_shape, b_shape)
-    return f"run_batch_{access}", (*head, plan.batch_ways), ((plan.batch_ways, *a_shape), (plan.batch_ways, *b_shape))
+        return f"run_{access}{'_together' if plan.ic_ways > 1 else ''}", head, plan.packed_shapes
+    return f"run_batch_{access}", (*head, plan.batch_ways), plan.packed_shapes

@@ -8,15 +8,26 @@ Arguments that are ndarrays come as bare object pointers (``ukernel.ndarray``); 
 
 from numba import njit
 
-from .loops import columns_at_once, direct, direct_items, five_loops, share, stream, strips, sweep_rows
+from .loops import (
+    columns_at_once,
+    direct,
+    direct_items,
+    five_loops,
+    five_loops_together,
+    share,
+    stream,
+    strips,
+    sweep_rows,
+)
 from .outcome import CONJ_BOTH, EXCHANGE, TURN_A, TURN_B
-from .team import alone, join, take_number
+from .team import join, take_number
 from .ukernel.bind import inlined
 from .ukernel.ndarray import ndim_of, open_matrix, open_stack
 
 __all__ = [
     "run_batch_copied", "run_batch_direct", "run_batch_half", "run_batch_packed", "run_columns",
-    "run_copied", "run_direct", "run_half", "run_packed", "run_stream", "run_strips", "run_sweep",
+    "run_copied", "run_direct", "run_half", "run_half_together", "run_packed", "run_packed_together", "run_stream",
+    "run_strips", "run_sweep",
 ]  # fmt: skip
 
 
@@ -128,19 +139,33 @@ def run_sweep(kernel, kc, step, parts, alpha, a_object, b_object, beta, c_object
 
 
 @njit(nogil=True)
-def run_packed(kernel, blocking, alpha, a_object, b_object, beta, c_object, op, a_pack, b_pack, team):
-    """Run ``loops.five_loops`` on three checked arrays."""
-    work = join(team)
+def run_packed(kernel, blocking, alpha, a_object, b_object, beta, c_object, op, a_packs, b_packs, team):
+    """Run ``loops.five_loops`` on three checked arrays, on one thread: ``team`` is it alone."""
     a, b, c = opened(kernel, a_object, b_object, c_object, op)
-    five_loops(kernel, "packed", blocking, alpha, a, b, beta, c, conjugated(op), a_pack, b_pack, work)
+    five_loops(kernel, "packed", blocking, alpha, a, b, beta, c, conjugated(op), a_packs[0], b_packs[0])
 
 
 @njit(nogil=True)
-def run_half(kernel, blocking, alpha, a_object, b_object, beta, c_object, op, a_pack, b_pack, team):
-    """Run them likewise where A has unit column stride and is read as it lies; ``a_pack`` has no rows."""
+def run_half(kernel, blocking, alpha, a_object, b_object, beta, c_object, op, a_packs, b_packs, team):
+    """Run them likewise where A has unit column stride and is read as it lies; ``a_packs`` have no rows."""
+    a, b, c = opened(kernel, a_object, b_object, c_object, op)
+    five_loops(kernel, "half", blocking, alpha, a, b, beta, c, conjugated(op), a_packs[0], b_packs[0])
+
+
+@njit(nogil=True)
+def run_packed_together(kernel, blocking, alpha, a_object, b_object, beta, c_object, op, a_packs, b_packs, team):
+    """Run ``loops.five_loops_together`` on three checked arrays. (One entry with both texts took a second longer.)"""
     work = join(team)
     a, b, c = opened(kernel, a_object, b_object, c_object, op)
-    five_loops(kernel, "half", blocking, alpha, a, b, beta, c, conjugated(op), a_pack, b_pack, work)
+    five_loops_together(kernel, "packed", blocking, alpha, a, b, beta, c, conjugated(op), a_packs, b_packs, work)
+
+
+@njit(nogil=True)
+def run_half_together(kernel, blocking, alpha, a_object, b_object, beta, c_object, op, a_packs, b_packs, team):
+    """Run them likewise where A is read as it lies."""
+    work = join(team)
+    a, b, c = opened(kernel, a_object, b_object, c_object, op)
+    five_loops_together(kernel, "half", blocking, alpha, a, b, beta, c, conjugated(op), a_packs, b_packs, work)
 
 
 @njit(nogil=True)
@@ -190,7 +215,7 @@ def run_batch_copied(kernel, kc, parts, alpha, a_object, b_object, beta, c_objec
 
 @inlined
 def five_loops_of_items(
-    kernel, access, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, work
+    kernel, access, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_packs, b_packs, work
 ):  # fmt: skip
     """Run ``loops.five_loops`` on every item, in ``parts`` ranges, each by the thread of a team that takes it."""
     a, b, c = open_stack(kernel, a_object), open_stack(kernel, b_object), open_stack(kernel, c_object)
@@ -199,26 +224,26 @@ def five_loops_of_items(
     while t < parts:
         for item in range(items * t // parts, items * (t + 1) // parts):
             five_loops(
-                kernel, access, blocking, alpha, a[item], b[item], beta, c[item], conj, a_pack[t], b_pack[t], alone(),
+                kernel, access, blocking, alpha, a[item], b[item], beta, c[item], conj, a_packs[t], b_packs[t],
             )  # fmt: skip
         t = take_number(work)
 
 
 @njit(nogil=True)
 def run_batch_packed(
-    kernel, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, team
+    kernel, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_packs, b_packs, team
 ):  # fmt: skip
-    """Run ``loops.five_loops`` on every item, one thread an item; ``a_pack``, ``b_pack`` have a row per part."""
+    """Run ``loops.five_loops`` on every item, one thread an item; ``a_packs``, ``b_packs`` have a row per part."""
     five_loops_of_items(
-        kernel, "packed", blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, join(team)
+        kernel, "packed", blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_packs, b_packs, join(team)
     )
 
 
 @njit(nogil=True)
 def run_batch_half(
-    kernel, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, team
+    kernel, blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_packs, b_packs, team
 ):  # fmt: skip
-    """Run them likewise where A's items have unit column stride and are read as they lie; ``a_pack`` has no rows."""
+    """Run them likewise where A's items have unit column stride and are read as they lie; ``a_packs`` has no rows."""
     five_loops_of_items(
-        kernel, "half", blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_pack, b_pack, join(team)
+        kernel, "half", blocking, parts, alpha, a_object, b_object, beta, c_object, conj, a_packs, b_packs, join(team)
     )

@@ -62,7 +62,8 @@ SETS_BYTES, CROWD = 4096, 8
 PIECE = 4
 
 __all__ = [
-    "columns_at_once", "direct", "direct_items", "five_loops", "macrokernel", "share", "stream", "strips", "sweep_rows",
+    "columns_at_once", "direct", "direct_items", "five_loops", "five_loops_together", "macrokernel", "share", "stream",
+    "strips", "sweep_rows",
 ]  # fmt: skip
 
 
@@ -99,71 +100,109 @@ def macrokernel(kernel, access, alpha, a, a_pack, b_pack, beta, c, kc_cur, conj)
 
 
 @inlined
-def pack_piece(kernel, piece, a_panel, b_panel, a_pack, b_pack):
-    """Pack one piece, PIECE micro-panels, of some columns of B, or after those of B of a panel of A."""
-    b_pieces = ceil_div(b_panel.shape[1], PIECE * kernel.nr)
-    if piece < b_pieces:
-        j0, j1 = piece * PIECE * kernel.nr, min(b_panel.shape[1], (piece + 1) * PIECE * kernel.nr)
-        pack_b(kernel, b_panel[:, j0:j1], b_pack[j0 // kernel.nr :])
-    else:
-        i0 = (piece - b_pieces) * PIECE * kernel.mr
-        i1 = min(a_panel.shape[0], i0 + PIECE * kernel.mr)
-        pack_a(kernel, a_panel[i0:i1], a_pack[i0 // kernel.mr :])
-
-
-@inlined
-def five_loops(kernel, access, blocking, alpha, a, b, beta, c, conj, a_pack, b_pack, work):
+def five_loops(kernel, access, blocking, alpha, a, b, beta, c, conj, a_pack, b_pack):
     """Compute ``c := alpha * op(a) * op(b) + beta * c`` by packed blocks; op is conjugation or nothing.
-
-    Every thread of a team runs this text, and does the pieces of packing and the tiles whose numbers it takes from
-    ``work``. One alone packs nc columns of B at a time and multiplies the whole panel of A by them. Several pack as
-    many columns as ``b_pack`` holds, all together, and then take tiles of mt x nc of C, each whoever is free: cores are
-    never equally fast, and with a fixed share each the slowest would set the pace.
 
     Args:
         kernel: the KernelSpec.
         access: the literal ``"packed"`` or, for an A of unit column stride, ``"half"``, which does not pack it.
-        blocking: (mc, nc, kc, mt), multiples of mr, of nr, any, and of mr.
+        blocking: (mc, nc, kc, ...), multiples of mr, of nr, and any.
         alpha, beta, conj: as ``microkernel`` takes them.
         a, b, c: m x k, k x n, m x n, any strides.
         a_pack: (mc / mr, kc * mr * planes) reals, the panel of A; no rows for ``half``.
-        b_pack: (columns / nr, kc * nr * planes) reals, blocks of B: a multiple of nc columns, or all; both start on a
-            page (``workspace``).
-        work: of the team (``team``), nothing of it taken yet.
+        b_pack: (nc / nr, kc * nr * planes) reals, the block of B; both start on a page (``workspace``).
     """
     (m, k), n = a.shape, b.shape[1]
-    mc, nc, kc, mt = blocking
-    nb = b_pack.shape[0] * kernel.nr
-    first, number = 0, take_number(work)  # of the first piece of a step; of the one that this thread does next
+    mc, nc, kc, _ = blocking
     for ic in range(0, m, mc):  # 5th loop: rows of C and A
         mc_cur = min(mc, m - ic)
         for pc in range(0, k, kc):  # 4th loop: the summed dimension, in order
             kc_cur = min(kc, k - pc)
             beta_pc = beta if pc == 0 else kernel.one  # later blocks add to what the first left
-            for jb in range(0, n, nb):  # 3rd loop: columns of C and B, packed together
-                nb_cur = min(nb, n - jb)
-                rows_left = mc_cur if jb == 0 and a_pack.shape[0] > 0 else 0  # the panel of A is packed once
-                a_panel, b_panel = a[ic : ic + rows_left, pc : pc + kc_cur], b[pc : pc + kc_cur, jb : jb + nb_cur]
-                pieces = ceil_div(rows_left, PIECE * kernel.mr) + ceil_div(nb_cur, PIECE * kernel.nr)
-                while number < first + pieces:
-                    pack_piece(kernel, number - first, a_panel, b_panel, a_pack, b_pack)
-                    mark_done(work)
-                    number = take_number(work)
-                first += pieces
-                wait_until_done(work, first)
-                tile_rows, tiles = ceil_div(mc_cur, mt), ceil_div(mc_cur, mt) * ceil_div(nb_cur, nc)
-                while number < first + tiles:
-                    it, jc = (number - first) % tile_rows * mt, (number - first) // tile_rows * nc
-                    i0, i1 = ic + it, ic + min(it + mt, mc_cur)
-                    j0, j1 = jb + jc, jb + min(jc + nc, nb_cur)
-                    macrokernel(
-                        kernel, access, alpha, a[i0:i1, pc : pc + kc_cur], a_pack[it // kernel.mr :],
-                        b_pack[jc // kernel.nr :], beta_pc, c[i0:i1, j0:j1], kc_cur, conj,
-                    )  # fmt: skip
-                    mark_done(work)
-                    number = take_number(work)
-                first += tiles
-                wait_until_done(work, first)  # before the packed blocks are written over
+            a_panel = a[ic : ic + mc_cur, pc : pc + kc_cur]
+            if a_pack.shape[0] > 0:
+                pack_a(kernel, a_panel, a_pack)
+            for jc in range(0, n, nc):  # 3rd loop: columns of C and B
+                nc_cur = min(nc, n - jc)
+                pack_b(kernel, b[pc : pc + kc_cur, jc : jc + nc_cur], b_pack)
+                tile = c[ic : ic + mc_cur, jc : jc + nc_cur]
+                macrokernel(kernel, access, alpha, a_panel, a_pack, b_pack, beta_pc, tile, kc_cur, conj)
+
+
+@inlined
+def step_at(number, m, n, k, mc, nb, kc):
+    """Return where step ``number`` of the loops ic, pc, jb begins and ends: in rows, in terms, in columns.
+
+    The step after the last one has no rows and no columns.
+    """
+    j_steps, p_steps = ceil_div(n, nb), ceil_div(k, kc)
+    ic, pc, jb = number // (j_steps * p_steps) * mc, number // j_steps % p_steps * kc, number % j_steps * nb
+    return ic, min(m, ic + mc), pc, min(k, pc + kc), jb, min(n, jb + nb) if ic < m else jb
+
+
+@inlined
+def pack_share(kernel, part, parts, a_panel, b_panel, a_pack, b_pack):
+    """Pack a part, of so many, of some columns of B and of a panel of A: whole pieces of PIECE micro-panels."""
+    j0, j1 = share(b_panel.shape[1], PIECE * kernel.nr, part, parts)
+    i0, i1 = share(a_panel.shape[0], PIECE * kernel.mr, part, parts)
+    pack_b(kernel, b_panel[:, j0:j1], b_pack[j0 // kernel.nr :])
+    pack_a(kernel, a_panel[i0:i1], a_pack[i0 // kernel.mr :])
+
+
+@inlined
+def five_loops_together(kernel, access, blocking, alpha, a, b, beta, c, conj, a_packs, b_packs, work):
+    """Compute the same product, with the same bits, on every thread of a team: each of them runs this text.
+
+    What the loops ic, pc and jb go through are numbered steps here. A step's work is cut into tiles of mt x nc of C,
+    each of which the thread does that takes its number: cores are never equally fast, and with a fixed share each the
+    slowest would set the pace. Every tile also packs its share of what the next step reads, into the buffer that the
+    step before has left. So threads wait for each other once a step; and of 16 that read and write memory, a few pack
+    at a time, while the others multiply.
+
+    Args:
+        blocking: (mc, nc, kc, mt), multiples of mr, of nr, any, and of mr.
+        a_packs, b_packs: of each two buffers that steps take in turn, or one where nothing is packed a second time:
+            (buffers, mc / mr, kc * mr * planes) reals for panels of A, with no rows for ``half``, and (buffers, nb /
+            nr, kc * nr * planes) for nb columns of B, a multiple of nc or all.
+        work: of the team (``team``), nothing of it taken yet.
+        Others: as ``five_loops``.
+    """
+    (m, k), n = a.shape, b.shape[1]
+    mc, nc, kc, mt = blocking
+    nb = b_packs.shape[1] * kernel.nr
+    j_steps = ceil_div(n, nb)  # with one panel of A
+    steps = ceil_div(m, mc) * ceil_div(k, kc) * j_steps
+    first, number = 0, take_number(work)  # of a step's first tile; of the one that this thread does next
+    for step in range(-1, steps):  # before the first: nothing to multiply yet, and all of its packing to do
+        ic, i_end, pc, p_end, jb, j_end = step_at(step, m, n, k, mc, nb, kc)
+        beta_pc = beta if pc == 0 else kernel.one
+        a_pack, b_pack = a_packs[step // j_steps % a_packs.shape[0]], b_packs[step % b_packs.shape[0]]
+
+        ic_next, i_next, pc_next, p_next, jb_next, j_next = step_at(step + 1, m, n, k, mc, nb, kc)
+        if jb_next > 0 or a_packs.shape[1] == 0:  # the panel of A is there already, or read as it lies
+            i_next = ic_next
+        a_next, b_next = a[ic_next:i_next, pc_next:p_next], b[pc_next:p_next, jb_next:j_next]
+        a_room = a_packs[(step + 1) // j_steps % a_packs.shape[0]]
+        b_room = b_packs[(step + 1) % b_packs.shape[0]]
+
+        tile_rows = ceil_div(i_end - ic, mt)
+        tiles = tile_rows * ceil_div(j_end - jb, nc)
+        if step < 0:
+            tiles = ceil_div(i_next - ic_next, PIECE * kernel.mr) + ceil_div(j_next - jb_next, PIECE * kernel.nr)
+        while number < first + tiles:
+            tile = number - first
+            pack_share(kernel, tile, tiles, a_next, b_next, a_room, b_room)
+            if step >= 0:
+                i0, j0 = ic + tile % tile_rows * mt, jb + tile // tile_rows * nc
+                i1, j1 = min(i_end, i0 + mt), min(j_end, j0 + nc)
+                macrokernel(
+                    kernel, access, alpha, a[i0:i1, pc:p_end], a_pack[(i0 - ic) // kernel.mr :],
+                    b_pack[(j0 - jb) // kernel.nr :], beta_pc, c[i0:i1, j0:j1], p_end - pc, conj,
+                )  # fmt: skip
+            mark_done(work)
+            number = take_number(work)
+        first += tiles
+        wait_until_done(work, first)  # all is packed for the next step, and nobody reads what that one writes over
 
 
 @inlined

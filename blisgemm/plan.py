@@ -119,15 +119,22 @@ class Plan:
         return "NumPy's own" if self.path == "numpy" else "exact"
 
     @cached_property
-    def packed_shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Shapes, in reals, of the packed panel of A and of what is packed of B, for one matrix of a batch."""
+    def packed_shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """Shapes, in reals, of packed panels of A and of what is packed of B: (buffers, micro-panels, reals).
+
+        A batch has buffers for each thread. A team packs ahead, and needs two where there is something to pack ahead.
+        """
         kernel, blocking = self.kernel, self.blocking
         if self.path != "packed" or kernel is None or blocking is None:
-            return (0, 0), (0, 0)
+            return (0, 0, 0), (0, 0, 0)
         kc = min(blocking.kc, self.k) * kernel.planes
         rows = 0 if self.half else blocking.mc
-        columns = blocking.nb if self.ic_ways > 1 else blocking.nc
-        return (rows // kernel.mr, kc * kernel.mr), (columns // kernel.nr, kc * kernel.nr)
+        columns, of_a, of_b = blocking.nc, self.batch_ways, self.batch_ways
+        if self.ic_ways > 1:
+            m, n = (self.n, self.m) if self.swapped else (self.m, self.n)
+            columns, panels = blocking.nb, -(-m // blocking.mc) * -(-self.k // blocking.kc)
+            of_a, of_b = min(2, panels), min(2, panels * -(-n // columns))
+        return (of_a, rows // kernel.mr, kc * kernel.mr), (of_b, columns // kernel.nr, kc * kernel.nr)
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
@@ -165,9 +172,7 @@ class Plan:
             return buffer_bytes(math.prod(self.copies_shape) * self.kernel.itemsize, 0)
         if self.path in PASSING:
             return buffer_bytes(*(math.prod(shape) * self.kernel.real_bits // 8 for shape in self.waiting_shapes))
-        real_bytes = self.batch_ways * self.kernel.real_bits // 8
-        a_bytes, b_bytes = (math.prod(shape) * real_bytes for shape in self.packed_shapes)
-        return buffer_bytes(a_bytes, b_bytes)
+        return buffer_bytes(*(math.prod(shape) * self.kernel.real_bits // 8 for shape in self.packed_shapes))
 
     def __str__(self) -> str:
         """The plan in words and numbers, one fact a line."""

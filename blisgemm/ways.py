@@ -150,6 +150,7 @@ class _Asked:
 
     Attributes:
         access, batch, threads, a_rows: as ``plan.plan_for`` takes them.
+        itemsize: of an element, in bytes.
     """
 
     machine: Machine
@@ -161,6 +162,7 @@ class _Asked:
     batch: int
     threads: int
     a_rows: bool
+    itemsize: int
 
     @property
     def terms(self) -> int:
@@ -187,16 +189,17 @@ class _Asked:
 
     @property
     def b_bytes(self) -> int:
-        return self.k * self.n * self.kernel("wide").itemsize
+        return self.k * self.n * self.itemsize
 
     @property
     def b_block_bytes(self) -> int:
         """Bytes of a kc block of all of B."""
-        return kc_for(self.dtype, self.k) * self.n * self.kernel("wide").itemsize
+        return kc_for(self.dtype, self.k) * self.n * self.itemsize
 
-    def kernel(self, role: str) -> KernelSpec:
-        """Return the kernel of a role."""
-        return choose_kernel(self.dtype, role)[0]
+
+def _kernel(asked: _Asked, role: str) -> KernelSpec:
+    """Return the kernel of a role. (No method: the page of another machine's plans relinks functions.)"""
+    return choose_kernel(asked.dtype, role)[0]
 
 
 def choose_way(
@@ -206,7 +209,8 @@ def choose_way(
     """Return the way, why, and what of it is tuned."""
     from .tuning import direct_limits
 
-    asked = _Asked(machine, m, n, k, dtype, access, batch, threads, a_rows)
+    itemsize = choose_kernel(dtype, "direct")[0].itemsize
+    asked = _Asked(machine, m, n, k, dtype, access, batch, threads, a_rows, itemsize)
     alone, crowded, item = direct_terms(dtype)
     most = min(crowded if access == "crowded" else alone, alone if batch == 1 else item)  # whatever is tuned
     terms, share = model_limits(dtype)
@@ -215,7 +219,7 @@ def choose_way(
     model = _way_within(asked, min(terms, most), share)
     if access == "crowded" and model[0].path == "packed" and asked.terms <= alone and asked.near is None:
         model = model[0], f"{model[1]} where B's rows lie a multiple of {CROWDED_BYTES} bytes apart"
-    kernels = tuple(asked.kernel(role).name for role in ("direct", "wide"))
+    kernels = tuple(_kernel(asked, role).name for role in ("direct", "wide"))
     terms, share, reasons = direct_limits(tuning, dtype, kernels, threads, terms, share)
     if not reasons:
         return *model, ()
@@ -259,7 +263,7 @@ def _way_within(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
 def _wider_way(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
     """Return the same without narrow tiles."""
     m, n, k = asked.m, asked.n, asked.k
-    small, row, column = (asked.kernel(role) for role in ("direct", "row", "column"))
+    small, row, column = (_kernel(asked, role) for role in ("direct", "row", "column"))
     least_rows = m if asked.batch == 1 else COPIED_ROWS
     if not asked.by_rows and k <= kc_for(asked.dtype, k) and _is_copied(asked.terms * small.chains, least_rows, k, n):
         return Way("direct", "direct", copied=True), (
@@ -287,7 +291,7 @@ def _way_near(asked: _Asked, near: limits.Near, terms: int, share: float) -> tup
     m, n, k = asked.m, asked.n, asked.k
     edge = round(terms ** (1 / 3))
     elements = (min(edge, near.shallow_edge) if k <= limits.SHALLOW_STEPS else edge) ** 2
-    small, wide = asked.kernel("direct"), asked.kernel("wide")
+    small, wide = _kernel(asked, "direct"), _kernel(asked, "wide")
     block = f"a block of B, {asked.b_block_bytes / 1024:,.3g} KiB, stays in L2 as it lies"
     if m * n > elements and m > limits.NEAR_ROWS and asked.b_bytes > share * asked.l2_bytes:
         return Way("packed", "packed"), (
@@ -301,7 +305,7 @@ def _way_near(asked: _Asked, near: limits.Near, terms: int, share: float) -> tup
 
 def _passing_way(asked: _Asked, terms: int) -> tuple[Way, str] | None:
     """Return the way of a few rows that B passes by, or ``None``: too many rows, or too little of B for that."""
-    m, small, row = asked.m, asked.kernel("direct"), asked.kernel("row")
+    m, small, row = asked.m, _kernel(asked, "direct"), _kernel(asked, "row")
     sweep_rows = few_of(asked.machine, asked.dtype)[0]
     stream_rows, strip_rows = _rows_that_pass(asked)
     short_bytes = limits.SHORT_ROW_BYTES.get(asked.machine.isa.name, limits.SHORT_ROW_BYTES_ELSEWHERE)
@@ -322,7 +326,7 @@ def _rows_that_pass(asked: _Asked) -> tuple[int, int]:
     """Return up to how many rows B streams by, and up to how many it passes in strips."""
     _, near_rows, far_rows, _ = few_of(asked.machine, asked.dtype)
     if asked.b_bytes > limits.STRIP_BYTES.get(asked.row, asked.b_bytes):
-        return asked.kernel("direct").mr, 0
+        return _kernel(asked, "direct").mr, 0
     return near_rows if asked.b_bytes <= asked.l2_bytes // 2 else far_rows, limits.STRIP_ROWS.get(asked.row, 0)
 
 
@@ -335,7 +339,7 @@ def _is_near_anyway(asked: _Asked) -> bool:
 def _way_by_work(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
     """Return the way, direct or packed, of a product that B doesn't pass by."""
     m, n, b_bytes = asked.m, asked.n, asked.b_bytes
-    small, wide, row = (asked.kernel(role) for role in ("direct", "wide", "row"))
+    small, wide, row = (_kernel(asked, role) for role in ("direct", "wide", "row"))
     if asked.terms <= terms:
         role = "wide" if asked.terms > direct_tile_terms(asked.dtype) and asked.batch == 1 else "direct"
         return Way("direct", role), f"path: m n k = {asked.terms:,} <= {terms:,}, too little work to repay packing"

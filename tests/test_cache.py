@@ -392,8 +392,33 @@ def test_a_first_product_beyond_the_lane_compiles_its_own_path_only(n: int, tmp_
         """,
         BLISGEMM_CACHE_DIR=str(tmp_path), BLISGEMM_VERBOSE="1",
     )  # fmt: skip
-    half = blisgemm.make_plan(n, n, n).half
-    assert made(done) == [("compiled", "run_half" if half else "run_packed")]
+    plan = blisgemm.make_plan(n, n, n)
+    access, several = "half" if plan.half else "packed", "_together" * (plan.ic_ways > 1)
+    assert made(done) == [("compiled", f"run_{access}{several}")]
+
+
+def test_the_code_in_memory_does_not_grow_with_the_shapes() -> None:
+    """What was compiled for a way serves all of its products: one entry point, and one more where the lane does some."""
+    done = run_python(
+        """
+        import numpy as np, blisgemm
+        from blisgemm.compiled import entry_point
+
+        rng, made_for, made = np.random.default_rng(0), {}, lambda: entry_point.cache_info().currsize
+        for _ in range(40):
+            blisgemm.matmul(np.ones((9, 9), np.float32), np.ones((9, 9), np.float32))
+        for _ in range(400):
+            m, n, k = (int(2 ** rng.uniform(0, 9)) for _ in range(3))
+            plan = blisgemm.make_plan(m, n, k, threads=1)
+            a, b = (np.ones(shape, np.float32) for shape in ((m, k), (k, n)))
+            way, before = (plan.path, plan.kernel.name, plan.half, plan.access, plan.swapped), made()
+            assert (blisgemm.gemm(a, b, threads=1) == k).all()
+            made_for[way] = made_for.get(way, 0) + made() - before
+        assert max(made_for.values()) <= 2, made_for
+        print("ways", len(made_for))
+        """
+    )
+    assert int(done.stdout.split()[1]) >= 4
 
 
 def test_the_lane_opens_after_many_such_products_and_at_once_where_it_is_kept(tmp_path: Path) -> None:

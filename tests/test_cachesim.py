@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blisgemm import BlisgemmTypeError, BlisgemmValueError, limits
+from blisgemm import BlisgemmTypeError, BlisgemmValueError, limits, loops
 from blisgemm.ladder.accesses import accesses
 from blisgemm.machine.facts import Cache
 from blisgemm.teach.cachesim import TEACHING_MACHINE, Counts, Nests, loop_order_stream, simulate, simulate_trace
@@ -346,7 +346,8 @@ def test_the_ladders_accesses_miss_as_the_loops_own_steps_do(rung: str) -> None:
     theirs = simulate(rows, "teaching", sizes=sizes)
     assert (theirs.misses[2] == ours.misses[2]).all(), "from memory comes what there is"
     same_operands = slice(A, C) if rung == "r2" else slice(None)  # rung 2 loads its element of A once for a row
-    close = abs(theirs.misses - ours.misses)[:, same_operands] <= 0.1 * ours.misses[:, same_operands] + 8
+    # the library packs micro-panels side by side, the rungs one after the other
+    close = abs(theirs.misses - ours.misses)[:, same_operands] <= 0.12 * ours.misses[:, same_operands] + 8
     assert close.all(), (theirs.misses, ours.misses)
 
 
@@ -398,7 +399,7 @@ def test_five_loops_move_what_the_rule_says() -> None:
 
 # How far a prediction may be from the count: between registers and L1, L1 and L2, L2 and L3, L3 and memory.
 CLOSE = {
-    "packed": (0, 0.05, 0.17, 0.02),
+    "packed": (0, 0.05, 0.22, 0.02),  # the panel of A has just been packed, and some of it is still in L2
     "half": (0, 0.05, 0.35, 0.02),  # A as it lies; a block of B nearly fits beside its copy on Haswell: all or nothing
     "direct": (0, 0.3, 0.1, 0.01),
     "sweep": (0, 0.1, 0.05, 0.01),
@@ -426,6 +427,13 @@ def test_every_path_moves_what_the_rule_says(
         assert [row.predicted for row in rows] == [each.bytes for each in traffic_of(plan).levels]
         for row, close in zip(rows, CLOSE[path], strict=True):
             assert abs(row.predicted - row.counted) <= close * row.counted, (m, n, k, row)
+
+
+def test_the_stream_packs_as_many_panels_at_once_as_the_packer() -> None:
+    from blisgemm.teach.streams import SIDE_BY_SIDE
+    from blisgemm.ukernel import packer
+
+    assert SIDE_BY_SIDE == packer.SIDE_BY_SIDE == loops.PIECE
 
 
 @pytest.mark.parametrize("path", CLOSE)

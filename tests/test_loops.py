@@ -38,22 +38,39 @@ def multiply(
     kernel: KernelSpec, access: str, a: np.ndarray, b: np.ndarray, blocking: tuple[int, int, int, int], nb: int,
     members: int,
 ) -> np.ndarray:  # fmt: skip
-    """Return a times b by the five loops, run by a team's members one after another; ``nb``: columns packed together.
+    """Return a times b by the five loops, run by a team's members one after another, or by one thread without a team.
 
     What is not to be read is NaN: the buffers, C, and for ``half`` the whole of A's packed panel isn't there.
+
+    Args:
+        nb: columns packed together. members: of the team; 0: no team.
     """
-    mc, _, kc, _ = blocking
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
-    reals = a.real.dtype
-    rows = mc if access == "packed" else 0
-    a_pack = np.full((rows // kernel.mr, kc * kernel.mr * kernel.planes), np.nan, reals)
-    b_pack = np.full((nb // kernel.nr, kc * kernel.nr * kernel.planes), np.nan, reals)
     one, zero = kernel.one, kernel.zero
+    a_packs, b_packs = buffers(kernel, access, a, b, blocking, nb if members else blocking[1])
+    if members == 0:
+        loops.five_loops(kernel, access, blocking, one, a, b, zero, c, 0, a_packs[0], b_packs[0])
     work = np.zeros(2, np.intp)
     for _ in range(members):
-        loops.five_loops(kernel, access, blocking, one, a, b, zero, c, 0, a_pack, b_pack, work)
+        loops.five_loops_together(kernel, access, blocking, one, a, b, zero, c, 0, a_packs, b_packs, work)
         zero = one  # a late member that did something would do harm
     return c
+
+
+def buffers(
+    kernel: KernelSpec, access: str, a: np.ndarray, b: np.ndarray, blocking: tuple[int, int, int, int], nb: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return packed buffers full of NaN, two of each unless all is packed at once, as ``Plan.packed_shapes`` has it."""
+    mc, _, kc, _ = blocking
+    panels = -(-a.shape[0] // mc) * -(-a.shape[1] // kc)
+    rows = mc if access == "packed" else 0
+    return (
+        np.full((min(2, panels), rows // kernel.mr, kc * kernel.mr * kernel.planes), np.nan, a.real.dtype),
+        np.full(
+            (min(2, panels * -(-b.shape[1] // nb)), nb // kernel.nr, kc * kernel.nr * kernel.planes), np.nan,
+            a.real.dtype,
+        ),
+    )  # fmt: skip
 
 
 @settings(max_examples=100, deadline=None)
@@ -66,7 +83,7 @@ def test_tiles_of_any_blocking_give_the_product_and_late_members_do_nothing(data
     mt, nb = pick(mc // kernel.mr, "mt") * kernel.mr, pick(3, "nb") * nc
     rng = np.random.default_rng(m + n + k)
     a, b = draw(rng, (m, k), kernel.acc_dtype), draw(rng, (k, n), kernel.acc_dtype)
-    got = multiply(kernel, access, a, b, (mc, nc, pick(9, "kc"), mt), nb, pick(3, "members"))
+    got = multiply(kernel, access, a, b, (mc, nc, pick(9, "kc"), mt), nb, pick(4, "members") - 1)
     assert (got == a @ b).all()
 
 
@@ -115,11 +132,63 @@ def test_each_element_of_c_meets_each_kc_block_once_and_in_order(
     monkeypatch.setattr(loops, "pack_b", lambda kernel, block, out: packed.append(("b", block.size)))
     blocking = (4 * kernel.mr, 2 * kernel.nr, kc, 2 * kernel.mr)
     a, b, work = np.zeros((m, k)), np.zeros((k, n)), np.zeros(2, np.intp)
-    a_pack, b_pack = np.zeros((4 if access == "packed" else 0, kc * kernel.mr)), np.zeros((4, kc * kernel.nr))
+    a_packs, b_packs = buffers(kernel, access, a, b, blocking, 4 * kernel.nr)
     in_plain_threads(
         monkeypatch, threads,
-        lambda: loops.five_loops(kernel, access, blocking, 1, a, b, 0, met, 0, a_pack, b_pack, work),
+        lambda: loops.five_loops_together(kernel, access, blocking, 1, a, b, 0, met, 0, a_packs, b_packs, work),
     )  # fmt: skip
     assert (met == 3).all()
     assert sum(size for what, size in packed if what == "a") == (m * k if access == "packed" else 0), "A once, or not"
     assert sum(size for what, size in packed if what == "b") == 2 * n * k, "B once for each of two panels of A"
+
+
+@pytest.mark.parametrize("access", ["packed", "half"])
+@pytest.mark.parametrize(("rows", "columns", "k"), [(7, 6, 11), (3, 2, 11), (3, 9, 3), (9, 2, 3), (3, 2, 3)])
+def test_nothing_is_packed_over_what_a_tile_still_reads(
+    rows: int, columns: int, k: int, access: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three threads, each slow at every tile and every share of packing; the products are right at the end too."""
+    kernel = KERNELS[0]
+    m, n = rows * kernel.mr + 1, columns * kernel.nr + 1
+    blocking = (4 * kernel.mr, 2 * kernel.nr, 4, 2 * kernel.mr)
+    rng = np.random.default_rng(0)
+    a, b = draw(rng, (m, k), kernel.acc_dtype), draw(rng, (k, n), kernel.acc_dtype)
+    a_packs, b_packs = buffers(kernel, access, a, b, blocking, 4 * kernel.nr)
+    busy: list[tuple[str, int]] = []  # which buffers are read, and which are written
+    multiply_tile, pack_part = loops.macrokernel, loops.pack_share
+
+    def buffer_of(part: np.ndarray, whole: np.ndarray) -> int:
+        return (part.ctypes.data - whole.ctypes.data) // whole[0].nbytes if part.size else -1
+
+    def macrokernel(
+        kernel: Any, access: str, alpha: Any, a: Any, a_pack: Any, b_pack: Any, beta: Any, c: Any, kc: int, conj: Any
+    ) -> None:
+        reads = [("a", buffer_of(a_pack, a_packs)), ("b", buffer_of(b_pack, b_packs))]
+        busy.extend(("read " + name, number) for name, number in reads)
+        time.sleep(0.001)
+        assert not [write for write in busy if (write[0], write[1]) in [("write " + x, y) for x, y in reads if y >= 0]]
+        multiply_tile(kernel, access, alpha, a, a_pack, b_pack, beta, c, kc, conj)
+        for name, number in reads:
+            busy.remove(("read " + name, number))
+
+    def pack_share(kernel: Any, part: int, parts: int, a_panel: Any, b_panel: Any, a_pack: Any, b_pack: Any) -> None:
+        writes = [("a", buffer_of(a_pack, a_packs) if a_panel.size else -1)]
+        writes += [("b", buffer_of(b_pack, b_packs) if b_panel.size else -1)]
+        busy.extend(("write " + name, number) for name, number in writes)
+        time.sleep(0.001)
+        assert not [read for read in busy if read in [("read " + x, y) for x, y in writes if y >= 0]]
+        pack_part(kernel, part, parts, a_panel, b_panel, a_pack, b_pack)
+        for name, number in writes:
+            busy.remove(("write " + name, number))
+
+    monkeypatch.setattr(loops, "macrokernel", macrokernel)
+    monkeypatch.setattr(loops, "pack_share", pack_share)
+    one, zero = kernel.one, kernel.zero
+    c, work = np.full((m, n), np.nan, a.dtype), np.zeros(2, np.intp)
+    in_plain_threads(
+        monkeypatch, 3,
+        lambda: loops.five_loops_together(
+            kernel, access, blocking, one, a, b, zero, c, 0, a_packs, b_packs, work
+        ),
+    )  # fmt: skip
+    assert not busy and (c == a @ b).all()

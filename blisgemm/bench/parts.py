@@ -6,6 +6,7 @@ Knows: how a plan's blocks can be run with something left out. Does not know: cl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,7 @@ def of_product(plan: Plan, a: Any, b: Any, c: Any) -> dict[str, Callable[[], Any
     kernel, blocking = plan.kernel, plan.blocking
     assert kernel is not None and blocking is not None
     real = np.dtype(kernel.acc_dtype).type(0).real.dtype
-    a_pack, b_pack = (aligned(shape[0] * shape[1], real).reshape(shape) for shape in plan.packed_shapes)
+    a_pack, b_pack = (aligned(math.prod(shape), real).reshape(shape)[0] for shape in plan.packed_shapes)
     mc, nc, kc, k = blocking.mc, blocking.nc, min(blocking.kc, plan.k), plan.k
     steps = terms(plan) // (kernel.mr * kernel.nr)
     tile = np.zeros((kernel.mr, kernel.nr), kernel.acc_dtype)

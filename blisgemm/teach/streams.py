@@ -10,7 +10,8 @@ A nest is three loops (extents e0, e1, e2, the last innermost) around some refer
 An element is one access, whatever the width of the vector that loads it: misses and traffic are of lines, and
 neighbours in a line hit. A matrix lies as NumPy's default has it, by rows (C-contiguous).
 
-- pack of A: micro-panel after micro-panel, for each p the mr rows; of B: for each p the columns of the whole piece.
+- pack of A: micro-panel after micro-panel, for each p the mr rows; of B: for each p the columns of a few
+  micro-panels (``SIDE_BY_SIDE``).
 - microkernel: for each p the column of A and the row of B; then the tile of C, read unless it is the first kc block.
 - sums that wait in memory (``plan.PASSING``) are the operand "sums".
 """
@@ -32,6 +33,7 @@ __all__ = [
     "B_PACK",
     "OPERANDS",
     "READ",
+    "SIDE_BY_SIDE",
     "SUMS",
     "UPDATE",
     "WRITE",
@@ -51,6 +53,9 @@ A, B, C, A_PACK, B_PACK, SUMS = range(6)
 READ, WRITE, UPDATE = range(3)
 
 Table = npt.NDArray[np.int64]
+
+# Micro-panels of B that are packed in one pass over p. Source: ``ukernel.packer``, whose own it is (a test holds it).
+SIDE_BY_SIDE = 4
 
 
 @dataclass(frozen=True)
@@ -114,8 +119,8 @@ def sizes_of(steps: Trace) -> dict[int, int]:
     kc = min(steps.kc, max(1, steps.k))
     sizes = {A: steps.m * steps.k, B: steps.k * steps.n, C: steps.m * steps.n}
     if steps.path == "packed":
-        sizes[A_PACK] = 0 if steps.half else steps.mc * kc
-        sizes[B_PACK] = steps.nb * kc
+        sizes[A_PACK] = 0 if steps.half else steps.buffers[0] * steps.mc * kc
+        sizes[B_PACK] = steps.buffers[1] * steps.nb * kc
     elif steps.access == "copied":
         sizes[B_PACK] = steps.k * steps.n
     elif steps.path in PASSING:
@@ -164,7 +169,9 @@ def _of_microkernels(steps: Trace, numbers: Any) -> tuple[Table, Table]:
         return np.stack([column + zero for column in columns], axis=1)
 
     if steps.path == "packed" and not steps.half:
-        a = ref(A_PACK, (i0 - event["ic"]) // steps.mr * (steps.mr * kc_row), 0, 0, steps.mr, steps.mr, 1, READ)
+        panel = _buffers(steps, event["ic"], event["pc"], j0)[0]
+        panel = panel + (i0 - event["ic"]) // steps.mr * (steps.mr * kc_row)
+        a = ref(A_PACK, panel, 0, 0, steps.mr, steps.mr, 1, READ)
     elif steps.path == "strips":
         inside = (p0 - event["pc"]) * steps.mr
         a = ref(A_PACK, i0 // steps.mr * (steps.mr * kc_row) + inside, 0, 0, steps.mr, steps.mr, 1, READ)
@@ -173,7 +180,8 @@ def _of_microkernels(steps: Trace, numbers: Any) -> tuple[Table, Table]:
     if steps.path == "strips":
         b = ref(B_PACK, 0, 0, 0, steps.nr, steps.nr, 1, READ)
     elif steps.path == "packed":
-        b = ref(B_PACK, j0 % steps.nb // steps.nr * (steps.nr * kc_row), 0, 0, steps.nr, steps.nr, 1, READ)
+        block = _buffers(steps, event["ic"], event["pc"], j0)[1] + j0 % steps.nb // steps.nr * (steps.nr * kc_row)
+        b = ref(B_PACK, block, 0, 0, steps.nr, steps.nr, 1, READ)
     elif steps.access == "copied":
         b = ref(B_PACK, p0 * steps.n + j0, 0, 0, steps.n, n_cur, 1, READ)
     else:
@@ -204,6 +212,14 @@ def _of_microkernels(steps: Trace, numbers: Any) -> tuple[Table, Table]:
     return np.stack(nests, axis=1).reshape(-1, 6), np.stack(refs, axis=1).reshape(-1, 8)
 
 
+def _buffers(steps: Trace, ic: Any, pc: Any, j0: Any) -> tuple[Any, Any]:
+    """Return where the buffers begin that hold the panel of A and the columns of B of a step."""
+    panel = ic // steps.mc * -(-steps.k // steps.kc) + pc // steps.kc
+    step = panel * -(-steps.n // steps.nb) + j0 // steps.nb
+    kc = min(steps.kc, max(1, steps.k))
+    return panel % steps.buffers[0] * steps.mc * kc, step % steps.buffers[1] * steps.nb * kc
+
+
 def _of_packing(steps: Trace, event: Any) -> list[tuple[Any, ...]]:
     """Return (extent, references ...) of a step that packs."""
     (rs_a, cs_a), (rs_b, cs_b), _ = _strides(steps)
@@ -212,7 +228,7 @@ def _of_packing(steps: Trace, event: Any) -> list[tuple[Any, ...]]:
     if event["kind"] == PACK_A:
         panels = []
         for i in range(i0, i1, mr):
-            to = (i - int(event["ic"])) // mr * mr * kc_row
+            to = _buffers(steps, int(event["ic"]), p0, 0)[0] + (i - int(event["ic"])) // mr * mr * kc_row
             source = (A, i * rs_a + p0 * cs_a, 0, 0, cs_a, min(mr, i1 - i), rs_a, READ)
             panels.append((p1 - p0, source, (A_PACK, to, 0, 0, mr, mr, 1, WRITE)))
         return panels
@@ -221,6 +237,10 @@ def _of_packing(steps: Trace, event: Any) -> list[tuple[Any, ...]]:
         return [(p1 - p0, source, (B_PACK, 0, 0, 0, nr, nr, 1, WRITE))]
     if steps.path != "packed":
         return [(p1 - p0, source, (B_PACK, 0, 0, 0, steps.n, steps.n, 1, WRITE))]
-    first = j0 % steps.nb // nr
-    targets = [(B_PACK, (first + x) * nr * kc_row, 0, 0, nr, nr, 1, WRITE) for x in range(-(-(j1 - j0) // nr))]
-    return [(p1 - p0, source, *targets)]
+    start = _buffers(steps, int(event["ic"]), p0, j0)[1] + j0 % steps.nb // nr * nr * kc_row
+    groups = []
+    for j in range(j0, j1, SIDE_BY_SIDE * nr):
+        end = min(j1, j + SIDE_BY_SIDE * nr)
+        targets = [(B_PACK, start + (x - j0) * kc_row, 0, 0, nr, nr, 1, WRITE) for x in range(j, end, nr)]
+        groups.append((p1 - p0, (B, p0 * rs_b + j * cs_b, 0, 0, rs_b, end - j, cs_b, READ), *targets))
+    return groups

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,6 +60,7 @@ class Trace:
         dtype: element type. path: as a plan's. access: how the kernel reads B, ``packed`` where it is packed.
         mr, nr, mc, nc, kc: micro-tile and cache blocks, in elements; mt, nb: a team's (``blocking``), else mc, nc. On
             the sweep path mr is how many rows meet B at once.
+        buffers: for packed panels of A and columns of B: two each, in turn, where a team packs ahead.
         half: whether A is read as it lies while B is packed.
         swapped: whether C' = B' A' is computed.
         kernel: the name of the microkernel. machine: whose blocks they are.
@@ -87,6 +88,7 @@ class Trace:
     events: npt.NDArray[Any] = field(repr=False, compare=False)
     rows_first: bool = False
     step: int = 0
+    buffers: tuple[int, int] = (1, 1)
 
     def __len__(self) -> int:
         return len(self.events)
@@ -170,6 +172,7 @@ class _Recorder:
     def __init__(self) -> None:
         self.rows = Events()
         self.loops: list[int] = []  # where each loop is that is under way, outermost first
+        self.step_at: Callable[[int], tuple[int, ...]] | None = None  # of a team, whose outer loop goes through steps
 
     def range(self, *bounds: int) -> Iterator[int]:
         """Go through ``range(*bounds)`` and say where it is."""
@@ -179,12 +182,24 @@ class _Recorder:
             yield index
         del self.loops[depth:]
 
+    def _outer(self, ahead: int) -> tuple[int, int, int]:
+        """Return where ic, pc and jb are; of a team, so many steps ahead."""
+        if self.step_at is None:
+            ic, pc, jb = (*self.loops[:3], -1)[:3]
+            return ic, pc, jb
+        ic, _, pc, _, jb, _ = self.step_at(self.loops[0] + ahead)
+        return ic, pc, jb
+
     def pack_a(self, kernel: Any, panel: Region, out: Region) -> None:
-        ic, pc, _ = self.loops
+        if panel.row == panel.row_end:
+            return
+        ic, pc, _ = self._outer(1)
         self.rows.append((PACK_A, ic, pc, -1, -1, -1, panel.row, panel.row_end, 0, 0, panel.column, panel.column_end))
 
     def pack_b(self, kernel: Any, block: Region, out: Region) -> None:
-        ic, pc, jb = self.loops
+        if block.column == block.column_end:
+            return
+        ic, pc, jb = self._outer(1)
         self.rows.append((PACK_B, ic, pc, jb, -1, -1, 0, 0, block.column, block.column_end, block.row, block.row_end))
 
     def pack_a_for_strips(self, kernel: Any, panel: Region, out: Region) -> None:
@@ -215,7 +230,8 @@ class _Recorder:
         self, kernel: Any, access: str, m_cur: int, n_cur: int, kc_cur: int, alpha: Any, a: Region, a_pack: Any,
         ir: int, b: Any, beta: Any, c: Region, conj: int,
     ) -> None:  # fmt: skip
-        ic, pc, _, _, jr = self.loops
+        ic, pc, _ = self._outer(0)
+        jr = self.loops[-1]
         self._note((ic, pc, c.column - jr, ir, jr), m_cur, n_cur, kc_cur, a.column, c)
 
     def microkernel(
@@ -268,8 +284,8 @@ def trace(
     Example:
         >>> steps = trace(4, 6, 2, mr=2, nr=3, blocking=(4, 6, 2), half=False)
         >>> for line in steps.lines(): print(line)
-               0  pack_b       B[0:2, 0:6]                 ic 0 pc 0 jc 0
-               1  pack_a       A[0:4, 0:2]                 ic 0 pc 0
+               0  pack_a       A[0:4, 0:2]                 ic 0 pc 0
+               1  pack_b       B[0:2, 0:6]                 ic 0 pc 0 jc 0
                2  microkernel  C[0:2, 0:3] += A[0:2, 0:2] B[0:2, 0:3]  ic 0 pc 0 jc 0 ir 0 jr 0
                3  microkernel  C[0:2, 3:6] += A[0:2, 0:2] B[0:2, 3:6]  ic 0 pc 0 jc 0 ir 0 jr 3
                4  microkernel  C[2:4, 0:3] += A[2:4, 0:2] B[0:2, 0:3]  ic 0 pc 0 jc 0 ir 2 jr 0
@@ -333,6 +349,7 @@ def trace_plan(plan: Plan) -> Trace:
         kernel.nr if kernel else 1, blocks.mc, blocks.nc, min(blocks.kc, max(1, k)), blocks.mt, blocks.nb, plan.half,
         plan.swapped, kernel.name if kernel else "", plan.machine.name, events,
         plan.rows_first and plan.access != "copied", plan.step,
+        (plan.packed_shapes[0][0], plan.packed_shapes[1][0]) if packed else (1, 1),
     )  # fmt: skip
 
 
@@ -344,11 +361,16 @@ def _follow(
     a, b, c = Region.whole(m, k), Region.whole(k, n), Region.whole(m, n)
     one, zero = kernel.one, kernel.zero
     if plan.path == "packed":
-        (a_rows, _), (b_rows, _) = plan.packed_shapes
         blocks = (blocking.mc, blocking.nc, blocking.kc, blocking.mt)
         access = "half" if plan.half else "packed"
-        a_pack, b_pack = Region.whole(a_rows, 1), Region.whole(b_rows, 1)
-        words["five_loops"](kernel, access, blocks, one, a, b, zero, c, 0, a_pack, b_pack, np.zeros(2, np.intp))
+        a_packs, b_packs = (_Buffers(shape) for shape in plan.packed_shapes)
+        if plan.ic_ways == 1:
+            words["five_loops"](kernel, access, blocks, one, a, b, zero, c, 0, a_packs[0], b_packs[0])
+            return
+        columns = b_packs.shape[1] * kernel.nr
+        recorder.step_at = lambda step: words["step_at"](step, m, n, k, blocking.mc, columns, blocking.kc)
+        work = np.zeros(2, np.intp)
+        words["five_loops_together"](kernel, access, blocks, one, a, b, zero, c, 0, a_packs, b_packs, work)
     elif plan.path == "direct":
         if plan.access == "copied":
             recorder.copy(b)
@@ -373,6 +395,16 @@ def _follow(
             np.zeros((*plan.sums_shape[1:-1], plan.sums_shape[-1])),
             *packed,
         )
+
+
+class _Buffers:
+    """Packed buffers that are extents only: micro-panels by their numbers."""
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        self.shape = shape
+
+    def __getitem__(self, buffer: int) -> Region:
+        return Region.whole(self.shape[1], 1)
 
 
 def _any_tile(dtype: Any, mr: int, nr: int) -> KernelSpec:
