@@ -398,7 +398,7 @@ def test_a_first_product_beyond_the_lane_compiles_its_own_path_only(n: int, tmp_
 
 
 def test_the_code_in_memory_does_not_grow_with_the_shapes() -> None:
-    """What was compiled for a way serves all of its products: one entry point, and one more where the lane does some."""
+    """What was compiled for a way serves all of its products: one entry point, and one where the lane does some."""
     done = run_python(
         """
         import numpy as np, blisgemm
