@@ -18,7 +18,7 @@ from blisgemm.outcome import CROWDED_BYTES
 from blisgemm.plan import Plan, plan_for
 from blisgemm.ukernel import catalog
 from blisgemm.ukernel.spec import SWEEP_STEPS
-from blisgemm.ways import choose_kernel, direct_terms, few_of, turned_columns
+from blisgemm.ways import choose_kernel, direct_terms, fast_lane_terms, few_of, turned_columns
 
 PACKED = blisgemm.make_plan(70, 70, 70, path="packed", threads=1)
 
@@ -85,7 +85,7 @@ def test_a_plan_for_a_machine_without_l3_speaks_of_memory() -> None:
     assert "L4" not in text
 
 
-@pytest.mark.parametrize("n", [1, 8, 100, round(direct_terms("float32")[0] ** (1 / 3))])
+@pytest.mark.parametrize("n", [1, 8, 40, int(fast_lane_terms("float32")[0] ** (1 / 3) + 1e-9)])
 def test_a_product_of_the_fast_lane_is_planned_as_it_runs(n: int) -> None:
     plan = blisgemm.make_plan(n, n, n, threads=8)
     assert plan.path == "direct"
@@ -96,8 +96,8 @@ def test_a_product_of_the_fast_lane_is_planned_as_it_runs(n: int) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_rows_of_b_that_crowd_l1_lower_the_limit_of_the_direct_path(dtype: str) -> None:
     alone, crowded, _ = direct_terms(dtype)
-    if crowded == alone:
-        pytest.skip(f"{current().isa.name} has one limit for {dtype}, however B lies (limits.DIRECT_EDGES)")
+    if crowded == alone or (current().isa.name, dtype) in blisgemm.limits.NEAR:
+        pytest.skip(f"{current().isa.name} has one limit for {dtype}, however B lies (limits.DIRECT_EDGES, NEAR)")
     n = round(alone ** (1 / 3))
     a = np.ones((n, n), dtype)
     wide = np.ones((n, CROWDED_BYTES // a.itemsize * 2), dtype)
@@ -114,8 +114,8 @@ def test_a_few_rows_or_columns_are_not_packed() -> None:
     kernels = {role: choose_kernel("float32", role)[0] for role in ("direct", "row", "column")}
     row = blisgemm.make_plan(1, 3000, 3000)
     assert (row.path, row.kernel, row.step) == ("sweep", kernels["row"], SWEEP_STEPS)
-    sweep_rows, _, _, step = few_of(row.machine, "float32")
-    if kernels["direct"].mr > sweep_rows:
+    sweep_rows, _, far_rows, step = few_of(row.machine, "float32")
+    if sweep_rows < kernels["direct"].mr <= far_rows:
         rows = blisgemm.make_plan(kernels["direct"].mr, 3000, 3000)
         assert (rows.path, rows.kernel, rows.step) == ("stream", kernels["direct"], step)
     column = blisgemm.make_plan(3000, 1, 3000)  # A by rows is B by columns
@@ -137,6 +137,12 @@ def test_a_small_c_is_not_packed_however_deep_the_product(dtype: str) -> None:
     n = int(elements**0.5)  # m x n fills the limit on elements, a few rows more pass it
     m, deep = elements // n, 50_000
     plan = blisgemm.make_plan(m, n, deep, dtype, threads=1)
+    near = blisgemm.limits.NEAR.get((isa, dtype))
+    if near is not None:
+        assert plan.path == "direct" and "uses it little" in str(plan)
+        assert blisgemm.make_plan(near.edge, near.edge, deep, dtype, threads=1).path == "direct"
+        assert blisgemm.make_plan(2 * near.edge, near.edge, deep, dtype, threads=1).path == "packed"
+        return
     assert plan.path == "direct" and "packing them gains nothing" in str(plan)
     assert plan_for(m, n, deep, dtype, 1, "crowded").path != "direct"
     if n > columns:
@@ -162,7 +168,7 @@ def test_rows_do_not_sweep_along_a_short_b(dtype: str) -> None:
         ("C", "F", (8, 700, 700), ("direct", "by its columns")),
         ("C", "F", (600, 700, 700), ("packed", "have unit stride")),
         ("C", "C", (3000, 12, 700), ("direct", "along the rows of C")),
-        ("C", "C", (900, 900, 40), ("packed", "enough work to repay packing")),
+        ("C", "C", (900, 900, 40), ("packed", "to repay packing")),
         ("C", "C", (2, 1500, 900), ("sweep", "in steps of")),
         ("F", "C", (1500, 1, 1500), ("sweep", "computed as C'")),
     ],
