@@ -21,6 +21,7 @@ __all__ = [
     "FEW_ELSEWHERE",
     "NARROW_TERMS",
     "NEAR",
+    "NEAR_COLUMNS",
     "NEAR_LANE_EDGE",
     "NEAR_ROWS",
     "NEAR_SHARE",
@@ -101,10 +102,11 @@ class Near(NamedTuple):
 
 
 # Products of which a kc block of B, all its columns, takes up to NEAR_SHARE of L2, where A's rows are contiguous, are
-# packed only for more than NEAR_ROWS rows and a C of more than edge x edge elements, or shallow_edge squared if it has
-# up to SHALLOW_STEPS values of p (then it is all about updates of C, which packed kernels ask for ahead). As they lie
-# they go along the rows of C, by the wide tile where the block has more than WIDE_BYTES and WIDE_STEPS rows, and wide
-# tiles pad the columns to at most WIDE_PADDING times as many. By vector set and dtype.
+# packed only for more than NEAR_ROWS rows and NEAR_COLUMNS columns and a C of more than edge x edge elements, or
+# shallow_edge squared if it has up to SHALLOW_STEPS values of p (then it is all about updates of C, which packed
+# kernels ask for ahead). As they lie they go along the rows of C, by the wide tile where the block has more than
+# WIDE_BYTES and WIDE_STEPS rows, and wide tiles pad the columns to at most WIDE_PADDING times as many. By vector set
+# and dtype.
 # Source: Emerald Rapids, AVX-512, 2026-11-30, one thread: 2,633 products of 2 to 1024 rows, 2 to 3072 columns and
 # depths of 4 to 4096, each in every way that there is. Of the 1,634 with more than 64^3 terms, geometric means of the
 # time of the better of NumPy and MKL by the way's: chosen as before (direct up to 128^3 terms, a few rows streamed or
@@ -114,7 +116,7 @@ class Near(NamedTuple):
 # 24 to 64 KiB: the same within 0.2 %, 128 KiB: 0.1 to 1.4 % less; down the columns of C: 0.1 and 0.9 % less. Complex
 # was not measured so.
 NEAR = {("avx512", "float32"): Near(312, 160), ("avx512", "float64"): Near(220, 160)}
-NEAR_SHARE, NEAR_ROWS, SHALLOW_STEPS = 3 / 4, 32, 4
+NEAR_SHARE, NEAR_ROWS, NEAR_COLUMNS, SHALLOW_STEPS = 3 / 4, 32, 16, 4
 WIDE_BYTES, WIDE_STEPS, WIDE_PADDING = 48 * 1024, 64, 1.15
 
 # Largest n for which the lane multiplies n x n x n itself where ``NEAR`` says which tile is best: it has one tile, the

@@ -293,7 +293,8 @@ def _way_near(asked: _Asked, near: limits.Near, terms: int, share: float) -> tup
     elements = (min(edge, near.shallow_edge) if k <= limits.SHALLOW_STEPS else edge) ** 2
     small, wide = _kernel(asked, "direct"), _kernel(asked, "wide")
     block = f"a block of B, {asked.b_block_bytes / 1024:,.3g} KiB, stays in L2 as it lies"
-    if m * n > elements and m > limits.NEAR_ROWS and asked.b_bytes > share * asked.l2_bytes:
+    few = m <= limits.NEAR_ROWS or n <= limits.NEAR_COLUMNS
+    if m * n > elements and not few and asked.b_bytes > share * asked.l2_bytes:
         return Way("packed", "packed"), (
             f"path: {block}, but C has {m * n:,} > {elements:,} elements, enough to repay packing"
         )

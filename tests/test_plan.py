@@ -260,6 +260,9 @@ CHOICES = [
     ("skylake-x", 256, 256, 4, "float32", "packed", "f32_8x32_avx512"),
     ("skylake-x", 128, 128, 4, "float32", "direct", "f32_8x32_avx512"),
     ("skylake-x", 1000, 4, 1000, "float64", "direct", "f64_8x16_avx512"),
+    ("skylake-x", 40_000, 4, 4, "float32", "direct", "f32_16x16_avx512"),
+    ("skylake-x", 40_000, 16, 300, "float64", "direct", "f64_8x16_avx512"),
+    ("skylake-x", 40_000, 17, 300, "float64", "packed", "f64_8x24_avx512"),
     # strips, unless a B of float64 is very large
     ("skylake-x", 64, 3000, 3000, "float32", "strips", "f32_8x48_avx512"),
     ("skylake-x", 64, 3000, 3000, "float64", "packed", "f64_8x24_avx512"),

@@ -125,7 +125,7 @@ class Run:
 
 
 def merged(runs: Sequence[Run]) -> Run:
-    """Return runs on one machine as one, their commands in a row.
+    """Return runs on one machine as one, their commands in a row. They may have had some of its cores each.
 
     Raises:
         ValueError: they are of several machines, or of other versions.
@@ -134,14 +134,25 @@ def merged(runs: Sequence[Run]) -> Run:
     for run in runs:
         facts = {name: (first.machine.get(name), run.machine.get(name)) for name in {**first.machine, **run.machine}}
         for name, (expected, got) in facts.items():
-            if name != "date" and expected != got:
+            if name not in ("date", "cores") and expected != got:
                 raise ValueError(f"expected runs of one machine and its versions; {name}: {expected!r} and {got!r}")
-    commands = "`, `".join(dict.fromkeys(run.command for run in runs))
+    commands = _together(list(dict.fromkeys(run.command for run in runs)))
     dates = sorted({run.machine["date"] for run in runs})
-    machine = {**first.machine, "date": " to ".join(dict.fromkeys([dates[0], dates[-1]]))}
+    cores = max((run.machine.get("cores", "1") for run in runs), key=int)
+    machine = {**first.machine, "cores": cores, "date": " to ".join(dict.fromkeys([dates[0], dates[-1]]))}
     peers = {name: version for run in runs for name, version in run.peers.items()}
     absent = {name: why for run in runs for name, why in run.absent.items() if name not in peers}
     return Run(commands, machine, peers, absent, [row for run in runs for row in run.rows])
+
+
+def _together(commands: list[str]) -> str:
+    """Return commands as one line of code: how they all begin, and what each goes on with."""
+    if len(commands) == 1:
+        return commands[0]
+    words = [command.split(" ") for command in commands]
+    differ = (at for at, column in enumerate(zip(*words, strict=False)) if len(set(column)) > 1)
+    same = next(differ, min(map(len, words)))
+    return f"{' '.join(words[0][:same])}` with `{'`, `'.join(' '.join(each[same:]) for each in words)}"
 
 
 def summarize(rows: Sequence[Row]) -> list[Summary]:

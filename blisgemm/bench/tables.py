@@ -23,6 +23,8 @@ __all__ = [
     "write_between",
 ]
 
+_MOST_LABELS = 8  # in a cell; source: our choice
+
 NAMES = {"numpy": "NumPy", "mkl": "MKL", "torch": "torch", "openblas": "OpenBLAS", "blis": "BLIS", "best": "best"}
 SHORT = {"float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128"}
 
@@ -112,13 +114,20 @@ def markdown_summaries(runs: Sequence[Run]) -> str:
             found.setdefault((summary.group, summary.dtype, summary.threads), {})[summary.peer] = summary
         for (group, dtype, threads), by_peer in found.items():
             best = by_peer[BEST]
-            labels = [row.case.label for row in run.rows if (row.case.group, row.dtype) == (group, dtype)]
-            name = group if group != "shape" else ", ".join(dict.fromkeys(labels))
+            name = group if group != "shape" else _shapes_of(run)
             means = [f"{by_peer[peer].geometric_mean:.2f}" if peer in by_peer else "" for peer in peers]
             roof = f"{best.least_roof:.0%}" if best.least_roof < 1 else ""
             least = f"{best.minimum:.2f} ({best.minimum_at})"
             rows.append([name, str(threads), dtype, *means, f"{best.geometric_mean:.2f}", least, roof])
     return f"{markdown_table(header, rows)}\n\n{about(merged(runs))}"
+
+
+def _shapes_of(run: Run) -> str:
+    """Return the shapes that a run was given one by one: all, or the first and the last of many."""
+    labels = list(dict.fromkeys(row.case.label for row in run.rows if row.case.group == "shape"))
+    if len(labels) > _MOST_LABELS:
+        labels = [*labels[:2], f"… {labels[-1]} ({len(labels)})"]
+    return ", ".join(labels)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
