@@ -98,8 +98,8 @@ class Summary:
     """One set of shapes, dtype and number of threads against one peer: geometric mean and minimum of the ratios.
 
     Attributes:
-        least_roof: the least of our shares of a roofline below the fma peak, of rows that take long enough for it to
-            matter (``_LONG_ENOUGH``); 1 where there is none.
+        least_roof: the least of our shares of a roofline below the fma peak, of single products that take long enough
+            for it to matter (``_LONG_ENOUGH``); 1 where there is none.
     """
 
     group: str
@@ -174,7 +174,7 @@ def summarize(rows: Sequence[Row]) -> list[Summary]:
 
 
 def _is_long(row: Row) -> bool:
-    return row.seconds[OURS].median > _LONG_ENOUGH
+    return row.seconds[OURS].median > _LONG_ENOUGH and not row.case.batch
 
 
 def _flat(row: Row) -> dict[str, Any]:
