@@ -18,14 +18,15 @@ the rows of C here, so B is what vectors are loaded from. A block of it streams 
 rows of A, of which single elements are broadcast, stay near. C is walked along its rows, as memory and its prefetchers
 like it, and A need not be packed where its own rows are contiguous.
 
-So it is on one thread. Several pack many blocks of B at once, beside the panel of A, and divide what the 3rd loop does
-into tiles, of a block of B and mt rows of the panel; in each tile ir and jr go as above::
+So it is on one thread (``five_loops``). Several (``five_loops_together``) share many blocks of B at once, nb columns,
+beside the panel of A. What the 3rd loop does with them is divided into tiles, of a block of B and mt rows of the panel,
+and each tile packs a share of what the next step reads; in each tile ir and jr go as above::
 
-    jb   3rd loop       columns of C and B in steps of nb   all threads pack A and nb columns of B, piece by piece
-    it, jc                tiles of mt x nc of C               a thread takes the next one when it is free
+    ic, pc, jb   a step: rows, terms, nb columns     in order; threads wait for each other at its end
+    it, jc         tiles of mt x nc of C               a thread takes the next one when it is free, and packs ahead
 
-The same compiled text serves one thread and several (``team``), and its ``py_func`` runs as plain Python. kc steps are
-taken in order by everyone, so neither the number of threads nor who takes which tile can change a bit.
+kc steps are taken in order by everyone, so neither the number of threads nor who takes which tile can change a bit. The
+``py_func`` of either text runs as plain Python.
 
 Source: Goto and van de Geijn, TOMS 34(3), 2008; Van Zee and van de Geijn, TOMS 41(3), 2015.
 """
