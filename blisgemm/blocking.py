@@ -62,8 +62,8 @@ MC_NO_L3 = 4080
 # How the work of several threads is cut: see ``tiles_for``. TILE_LEAST in micro-panels of A and of B.
 TILES_PER_THREAD, TILE_LEAST = 32, (12, 4)
 
-# The workspace of a panel stays bounded where L3 is very large (of B's on several threads there are two). Source: our choice; with kc = 512 in
-# f32 it is 16384 rows, 16 times what MC_MIN asks for.
+# The workspace of a panel stays bounded where L3 is very large (of B's on several threads there are two). Source: our
+# choice; with kc = 512 in f32 it is 16384 rows, 16 times what MC_MIN asks for.
 PANEL_BYTES_MAX = 32 << 20
 
 

@@ -13,7 +13,8 @@ Look at: n = 511 against 512 here and on rung 6. From here on the bits are those
 Elsewhere: LAFF's programs ask for multiples; ulmBLAS page 2 (a buffer for tiles at the edges; alpha and beta in the
 micro-kernel).
 
-Knows: all that ``loops.five_loops`` knows, but an A that is read as it lies. Does not know: threads. Called by ``ladder.run``.
+Knows: all that ``loops.five_loops`` knows, but an A that is read as it lies. Does not know: threads. Called by
+``ladder.run``.
 """
 
 from ..pack import pack_a, pack_b

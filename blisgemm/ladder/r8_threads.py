@@ -4,7 +4,7 @@ Question: what may two cores do at the same time without waiting for each other,
 
 Idea: threads take tiles of C, mt x nc, each the next one when it is free, and pack with each a share of what the next
 step reads. No two tiles share an element of C, and kc blocks stay in order, so it doesn't matter who takes which. This
-is ``loops.five_loops_together``, as ``blisgemm.gemm`` runs it: the top of the ladder is the library. What it has besides:
+is ``loops.five_loops_together``, as ``blisgemm.gemm`` runs it: the top of the ladder is the library. It has besides:
 A that is read as it lies where that pays, buffers that are kept, other paths for small and for skinny products.
 
 Look at: ``python -m blisgemm explain 1000 1000 1000`` and blisgemm/loops.py, beside rung 7. And at the clock rate:
