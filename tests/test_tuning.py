@@ -627,7 +627,8 @@ def test_the_direct_path_is_widened_as_far_as_it_wins() -> None:
 def test_the_direct_path_is_narrowed_as_far_as_packing_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "AS_IT_LIES", {})  # as if no C were so small that packing is never asked for
     monkeypatch.setattr(limits, "AS_IT_LIES_ELSEWHERE", (0, 0))
-    monkeypatch.setattr(limits, "NEAR", {})
+    for name in ("NEAR", "STRIP_ROWS", "FEW"):
+        monkeypatch.setattr(limits, name, {})
     plan_for.cache_clear()
     findings = found(Fake(lambda plan: 0.7 if plan.path == "packed" else 1.0, 0.01), threads=1)
     terms = findings["direct_terms"].choice

@@ -34,7 +34,7 @@ _NC_FACTORS = (0.5, 0.67, 0.8, 1.25, 1.5, 2.0)  # of the model's: twice as much 
 _MT_FACTORS = (0.25, 0.5, 0.75, 1.5, 2.0, 3.0)  # of the model's: tiles are many, so that slow threads take fewer
 _MC_ROWS = (384, 768, 1536, 3072, 6144)  # below, packing B again costs 5 % (blocking.MC_MIN); the timed m end above
 _SHARES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1.0, 1.5)
-_CUBES = (16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 144, 160, 192)
+_CUBES = (16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 320, 400)
 _VAST = 10**7  # columns: with so many, nc is what L2 allows
 
 
