@@ -165,7 +165,7 @@ class Plan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes that the run borrows: a panel of A and blocks of B (per thread of a batch), sums or a copy."""
+        """Bytes that the run borrows: panels of A and blocks of B (``packed_shapes``), sums or a copy."""
         if self.kernel is None:
             return 0
         if self.access == "copied":

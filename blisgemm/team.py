@@ -16,8 +16,8 @@ that text, and each is done by the thread that took its number::
 
 Nobody waits for a thread that has no piece in hand. So it doesn't matter how many threads the layer has, whether they
 run at the same time, or how late one starts: one that comes last finds all numbers taken. The address of the layer's
-function is an argument too, so compiled code is kept on disk without it and fits every layer; and what one thread runs
-is the very same code. Called from plain Python, the same words serve one thread.
+function is an argument too, so compiled code is kept on disk without it and fits every layer; and a team of one runs
+the very same code. Called from plain Python, the same words serve one thread.
 
 Source: ``numba_parallel_for`` as numba/np/ufunc/parallel.py declares it, and ``parallel_for`` in tbbpool.cpp,
 omppool.cpp and workqueue.c beside it.
@@ -32,7 +32,7 @@ from numba.np.arrayobj import populate_array
 
 from .ukernel.vec import I64
 
-__all__ = ["TEAM", "alone", "join", "mark_done", "take_number", "wait_until_done"]
+__all__ = ["TEAM", "join", "mark_done", "take_number", "wait_until_done"]
 
 # The type of ``team``: (address of the layer's function or 0 for one thread, number of threads, 0). A member is called
 # with the address of the leader's ``work`` in the last place.
@@ -94,12 +94,6 @@ def _member(call, arguments_type):
     builder.call(call, [*(builder.alloca(place.type.pointee) for place in call.args[:2]), *values])
     builder.ret_void()
     return member
-
-
-@intrinsic
-def alone(typing_context):
-    """Return the ``work`` of one thread."""
-    return _WORK(), lambda context, builder, signature, args: _work(context, builder, _new_work(builder))
 
 
 def _new_work(builder):

@@ -2,9 +2,9 @@
 
 Knows: bytes. Does not know: blocks or dtypes' meaning. Called by ``driver``.
 
-A call borrows one piece that holds its packed panel of A and its blocks of B (a pair per thread of a batch), and gives
-it back. Calls on several Python threads borrow different pieces. What is kept is bounded by
-``KEPT_BYTES``; ``free_workspace`` drops it.
+A call borrows one piece that holds its packed panel of A and its blocks of B (a pair per thread of a batch, two for a
+team that packs ahead), and gives it back. Calls on several Python threads borrow different pieces. What is kept is
+bounded by ``KEPT_BYTES``; ``free_workspace`` drops it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 __all__ = ["KEPT_BYTES", "Key", "Piece", "borrow", "buffer_bytes", "free_workspace", "give_back", "workspace_bytes"]
 
 PAGE_BYTES = 4096
-# Kept between calls at most: room for a few concurrent calls of the largest documented workspace.
+# Kept between calls at most: room for two concurrent calls of the largest workspace, of four blocking.PANEL_BYTES_MAX.
 KEPT_BYTES = 256 * 1024 * 1024
 
 # The shapes of the arrays that a call needs, and their dtype.

@@ -114,7 +114,7 @@ _PARALLEL = {
 def kernel_paths() -> list[tuple[KernelSpec, str, int]]:
     """Return (kernel, way, threads): every kernel on its ways, the chosen ones on several threads too.
 
-    What several threads run is the code of one, so a few kernels will do.
+    Several threads call the same kernels from a few entry points, so a few of them will do.
     """
     found = []
     for dtype in DTYPES:
@@ -207,6 +207,18 @@ def tiny_plan(
         plan = replace(plan, jr_ways=threads, step=step, blocking=replace(plan.blocking, nc=nc))
     assert plan.threads == threads
     return plan
+
+
+def trace_of_team(
+    m: int, n: int, k: int, mr: int, nr: int, blocking: tuple[int, int, int], half: bool, threads: int, mt: int, nb: int
+) -> Any:
+    """Return the trace of a product on a team, however small: no plan would put it on several threads."""
+    from blisgemm.teach.trace import _any_tile, trace_plan
+
+    plan = blisgemm.make_plan(m, n, k, "float32", path="packed", threads=1)
+    blocks = replace(plan.blocking, mc=blocking[0], nc=blocking[1], kc=blocking[2], mt=mt, nb=nb)
+    kernel = _any_tile("float32", mr, nr)
+    return trace_plan(replace(plan, kernel=kernel, half=half, ic_ways=threads, swapped=False, blocking=blocks))
 
 
 # ---- data ---------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import trace_of_team
 
 from blisgemm import BlisgemmTypeError, BlisgemmValueError, limits, loops
 from blisgemm.ladder.accesses import accesses
@@ -24,7 +25,7 @@ from blisgemm.machine.facts import Cache
 from blisgemm.teach.cachesim import TEACHING_MACHINE, Counts, Nests, loop_order_stream, simulate, simulate_trace
 from blisgemm.teach.elsewhere import plan_on
 from blisgemm.teach.streams import A_PACK, B_PACK, OPERANDS, READ, UPDATE, WRITE, A, B, C, sizes_of, trace_stream
-from blisgemm.teach.trace import trace, trace_plan
+from blisgemm.teach.trace import MICROKERNEL, trace, trace_plan
 from blisgemm.teach.traffic import compare, loops_traffic, tile_reads, trace_traffic, traffic_of
 
 LINE = 64
@@ -427,6 +428,50 @@ def test_every_path_moves_what_the_rule_says(
         assert [row.predicted for row in rows] == [each.bytes for each in traffic_of(plan).levels]
         for row, close in zip(rows, CLOSE[path], strict=True):
             assert abs(row.predicted - row.counted) <= close * row.counted, (m, n, k, row)
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_a_microkernel_reads_is_what_was_packed_there(threads: int, half: bool) -> None:
+    """The stream's copies are done with numbers that name the elements; a team packs ahead into another buffer."""
+    m, n, k, mr, nr = 23, 32, 11, 2, 3
+    steps = trace(m, n, k, mr=mr, nr=nr, blocking=(8, 6, 4), half=half)
+    if threads > 1:
+        steps = trace_of_team(m, n, k, mr, nr, (8, 6, 4), half, threads, 4, 12)
+    assert steps.buffers == ((2, 2) if threads > 1 else (1, 1))
+    nests, sizes = trace_stream(steps), sizes_of(steps)
+    memory = {x: np.arange(sizes[x]) if x in (A, B) else np.full(sizes[x], -1) for x in (A, B, A_PACK, B_PACK)}
+    seen = 0
+    for _, _, extent, start, end, number in nests.nests:
+        event, refs = steps.events[number], nests.refs[start:end]
+        runs = [(ref[0], ref[1] + p * ref[4] + np.arange(ref[5]) * ref[6]) for p in range(extent) for ref in refs]
+        if event["kind"] != MICROKERNEL:
+            for p in range(extent):
+                (source, at), *into = runs[p * len(refs) : (p + 1) * len(refs)]
+                values = memory[source][at]
+                for target, to in into:
+                    part, values = values[: len(to)], values[len(to) :]
+                    memory[target][to] = -1
+                    memory[target][to[: len(part)]] = part
+        elif extent and refs[0][0] != C:
+            seen += 1
+            for p in range(extent):
+                (of_a, a_at), (of_b, b_at) = runs[2 * p : 2 * p + 2]
+                rows, columns = range(event["i0"], event["i1"]), range(event["j0"], event["j1"])
+                got_a, got_b = memory[of_a][a_at][: len(rows)], memory[of_b][b_at][: len(columns)]
+                assert got_a.tolist() == [i * k + event["p0"] + p for i in rows]
+                assert got_b.tolist() == [(event["p0"] + p) * n + j for j in columns]
+    assert seen == steps.count(MICROKERNEL)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_team_moves_the_elements_that_the_rule_says(half: bool) -> None:
+    steps = trace_of_team(150, 130, 90, 6, 16, (60, 32, 40), half, 3, 12, 64)
+    assert steps.buffers == (2, 2)
+    counts = simulate_trace(steps, "haswell")
+    seen = counts.hits[0] + counts.misses[0]
+    for name, count in trace_traffic(steps, "haswell").levels[0].operands:
+        assert count == 4 * seen[OPERANDS.index(name)], name
 
 
 def test_the_stream_packs_as_many_panels_at_once_as_the_packer() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import trace_of_team
 
 from blisgemm import BlisgemmTypeError, BlisgemmValueError, loops, make_plan
 from blisgemm.cli import main
@@ -46,7 +47,11 @@ def test_five_loops_of_any_blocking_cover_all_once_in_order_and_pack_as_often_as
     m, n, k, mr, nr = pick(20, "m"), pick(20, "n"), pick(12, "k"), pick(5, "mr"), pick(5, "nr")
     blocking = (pick(4, "mc") * mr, pick(4, "nc") * nr, pick(12, "kc"))
     half, threads = data.draw(st.booleans(), "half"), pick(3, "threads")
-    steps = trace(m, n, k, mr=mr, nr=nr, blocking=blocking, half=half, threads=threads)
+    if threads == 1:
+        steps = trace(m, n, k, mr=mr, nr=nr, blocking=blocking, half=half)
+    else:
+        mt, nb = pick(blocking[0] // mr, "mt") * mr, pick(3, "nb") * blocking[1]
+        steps = trace_of_team(m, n, k, mr, nr, blocking, half, threads, mt, nb)
     hold_what_loops_promise(steps)
     assert (covered(steps, PACK_A, "ip") == (0 if half else 1)).all()
     assert (covered(steps, PACK_B, "pj") == -(-steps.m // steps.mc)).all(), "B once for each panel of A"

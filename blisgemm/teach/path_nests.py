@@ -7,6 +7,7 @@ An element is one access at the registers, as in ``streams``: a tile that is cut
 where they are packed, and what there is where they are not. Setting waiting sums to zero is not counted.
 
 Threads: a core of a team has its part of C's rows and columns, packs its share and reads what the others have packed.
+That it packs a step ahead, into a second buffer, moves as much; that two buffers take more of a cache is left out.
 
 Source: ``loops``, whose text it restates; the tests hold it against what the loops' own text touches.
 """
