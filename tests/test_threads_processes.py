@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import draw, exact_gemm, expect_equal, run_python
+from support import DTYPES, chosen_kernel, draw, exact_gemm, expect_equal, run_python, tiny_plan
 
 import blisgemm
 
@@ -184,6 +184,24 @@ def test_the_callers_own_numba_thread_mask_is_a_limit_and_is_restored() -> None:
             numba.set_num_threads(mask)
             assert (blisgemm.gemm(a, a, threads=threads) == 300).all()
             assert numba.get_num_threads() == mask, f"a product on {threads} threads changed the mask {mask}"
+    finally:
+        numba.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_team_may_be_smaller_than_planned_and_have_fewer_tiles_than_threads(dtype: str) -> None:
+    import numba
+
+    before, rng, spec = numba.get_num_threads(), np.random.default_rng(5), chosen_kernel(dtype)
+    try:
+        for granted in {1, 2, before}:
+            numba.set_num_threads(granted)
+            for m, n, k in ((1, 1, 1), (5 * spec.mr + 1, 9 * spec.nr - 1, 11), (spec.mr - 1, 3, 40), (61, 1, 7)):
+                a, b = draw(rng, (m, k), dtype), draw(rng, (k, n), dtype)
+                for way in ("packed", "half"):
+                    plan = tiny_plan((spec, way, 4), a, b, kc=4)
+                    assert (plan.path, plan.threads) == ("packed", 4)
+                    expect_equal(blisgemm.gemm(a, b, plan=plan, threads=4), a @ b, plan, (m, n, k, way, granted))
     finally:
         numba.set_num_threads(before)
 
