@@ -105,10 +105,12 @@ def run(plan: Plan, operands: Operands) -> Array:
             "plan: expected one that fits these operands; got one that reads A as it lies, but the rows of "
             f"{'op(B) transposed' if swapped else 'op(A)'} are not contiguous"
         )
-    if plan.path in PASSING and plan.swapped != swapped:  # its buffer holds the sums of other rows
+    # its buffer holds the sums of other rows, or copies of another operand
+    if (plan.path in PASSING or plan.access == "copied") and plan.swapped != swapped:
+        other = "copies are of the other operand" if plan.access == "copied" else f"{plan.path} path has other rows"
         raise BlisgemmValueError(
             f"plan: expected one for C {'by columns' if swapped else 'by rows'}; got one for C "
-            f"{'by columns' if plan.swapped else 'by rows'}, whose {plan.path} path has other rows"
+            f"{'by columns' if plan.swapped else 'by rows'}, whose {other}"
         )
     if operands.source is not None:
         np.copyto(target, operands.source, casting="unsafe")  # checked against the caller's rule before

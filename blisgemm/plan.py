@@ -95,6 +95,13 @@ class Plan:
         for name in ("ic_ways", "jr_ways", "batch_ways"):
             if getattr(self, name) < 1:
                 raise BlisgemmValueError(f"{name}: expected at least 1; got {getattr(self, name)}")
+        if self.batch_ways > 1 and self.ic_ways * self.jr_ways > 1:
+            got = f"ic_ways {self.ic_ways}, jr_ways {self.jr_ways}, batch_ways {self.batch_ways}"
+            raise BlisgemmValueError(f"batch_ways: expected 1 where threads share a product; got {got}")
+        if self.path == "packed" and self.jr_ways > 1:
+            raise BlisgemmValueError(
+                f"jr_ways: expected 1 on the packed path, whose threads are all of ic_ways; got {self.jr_ways}"
+            )
         if self.kernel is not None and self.blocking is not None:
             if self.path == "packed":
                 _check_blocking((self.blocking.mc, self.blocking.nc, self.blocking.kc), self.kernel)
@@ -122,7 +129,9 @@ class Plan:
     def packed_shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Shapes, in reals, of packed panels of A and of what is packed of B: (buffers, micro-panels, reals).
 
-        A batch has buffers for each thread. A team packs ahead, and needs two where there is something to pack ahead.
+        A batch has buffers for each thread. A team packs ahead: step s reads buffer s mod 2 and fills the other. One is
+        enough only where nothing is packed a second time, whichever of C and C' is computed: that follows from how C
+        lies, and a plan may meet another C than it was made for.
         """
         kernel, blocking = self.kernel, self.blocking
         if self.path != "packed" or kernel is None or blocking is None:
@@ -131,9 +140,9 @@ class Plan:
         rows = 0 if self.half else blocking.mc
         columns, of_a, of_b = blocking.nc, self.batch_ways, self.batch_ways
         if self.ic_ways > 1:
-            m, n = (self.n, self.m) if self.swapped else (self.m, self.n)
-            columns, panels = blocking.nb, -(-m // blocking.mc) * -(-self.k // blocking.kc)
-            of_a, of_b = min(2, panels), min(2, panels * -(-n // columns))
+            columns, longest = blocking.nb, max(self.m, self.n)
+            panels = -(-longest // blocking.mc) * -(-self.k // blocking.kc)
+            of_a, of_b = min(2, panels), min(2, panels * -(-longest // columns))
         return (of_a, rows // kernel.mr, kc * kernel.mr), (of_b, columns // kernel.nr, kc * kernel.nr)
 
     @property

@@ -30,6 +30,8 @@ PACKED = blisgemm.make_plan(70, 70, 70, path="packed", threads=1)
         {"ic_ways": -3, "jr_ways": 0},
         {"jr_ways": -1},
         {"batch_ways": 0},
+        {"ic_ways": 2, "batch_ways": 4},
+        {"jr_ways": 2},
         {"path": "zz"},
         {"blocking": replace(PACKED.blocking, mc=PACKED.kernel.mr + 1)},  # type: ignore[union-attr, type-var]
         {"blocking": replace(PACKED.blocking, kc=0)},  # type: ignore[type-var]
@@ -212,6 +214,32 @@ def test_a_plan_whose_sums_are_of_other_rows_is_refused(path: str) -> None:
     with pytest.raises(BlisgemmValueError, match=r"plan: expected one for C by columns; got one for C by rows"):
         blisgemm.gemm(a, b, out=out, plan=plan)
     assert (blisgemm.gemm(a, b, out=out, plan=replace(plan, swapped=True)) == k).all()
+
+
+def test_a_plan_whose_copies_are_of_the_other_operand_is_refused() -> None:
+    plan = plan_for(8, 60, 8, "float32", 1, "general")
+    assert plan.access == "copied"
+    a, b = np.ones((8, 8), np.float32), np.ones((8, 120), np.float32)[:, ::2]
+    assert (blisgemm.gemm(a, b, plan=plan) == 8).all()
+    with pytest.raises(
+        BlisgemmValueError, match=r"plan: expected one for C by columns; got one for C by rows, whose c"
+    ):
+        blisgemm.gemm(a.T, b, out=np.zeros((8, 60), np.float32, "F"), plan=plan)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(96, 1500), (1500, 96)])
+def test_a_plan_of_a_team_fits_any_c(dtype: str, m: int, n: int) -> None:
+    """One step for C by rows may be many for C by columns, whose buffers must not be filled while they are read."""
+    k = 200
+    plan = replace(blisgemm.make_plan(m, n, k, dtype, path="packed", threads=2), half=False)
+    tight = replace(plan.blocking, nb=-(-n // plan.kernel.nr) * plan.kernel.nr)  # type: ignore[type-var, union-attr]
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, n)))
+    want = a @ b
+    for each in (plan, replace(plan, blocking=tight)):
+        for c in (np.zeros((m, n), dtype), np.zeros((m, n), dtype, "F"), np.zeros((m, 2 * n), dtype)[:, ::2]):
+            assert (blisgemm.gemm(a, b, out=c, plan=each) == want).all(), c.strides
 
 
 @pytest.mark.parametrize("path", ["stream", "sweep"])
