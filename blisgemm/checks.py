@@ -13,6 +13,8 @@ from .entry import copied_matrix, opened
 from .links import call_direct
 from .loops import direct, direct_items
 from .outcome import (
+    A_CROWDED,
+    A_CROWDED_BYTES,
     A_ROWS,
     CONJ_BOTH,
     COPIED_ROWS,
@@ -23,6 +25,7 @@ from .outcome import (
     DONE,
     EXCHANGE,
     EXTENT_BITS,
+    FLAG_BITS,
     LANE_B_BYTES,
     LANE_BATCH,
     LANE_ROWS,
@@ -123,7 +126,7 @@ def fast_lane(
         table_object: an array as ``table`` lays it out. Its limits are kc_max, the largest k that is one kc block;
             work_limit, the largest m * n * k that is done here, and crowded_limit, the same where the rows of B crowd
             few sets of L1; few_small, few_near, few_far, l2_bytes: see ``ways.turned_columns``; narrow_columns,
-            narrow_terms: from where on a tile for few columns is faster than the one that is here
+            narrow_crowded, narrow_terms: from where on a tile for few columns is faster than the one that is here
             (``ways.narrow_limits``). Larger products are done here if their key has a row: by the function that it
             names.
         spare_object: a matrix of the dtype, SPARE_EXTENT in each direction, for a copy of B; no call returns the
@@ -152,7 +155,7 @@ def fast_lane(
     table = open_integers(table_object)
     kc_max, work_limit, crowded_limit = table[0], table[1], table[2]
     few_small, few_near, few_far, l2_bytes = table[3], table[4], table[5], table[6]
-    narrow_columns, narrow_terms = table[7], table[8]
+    narrow_columns, narrow_crowded, narrow_terms = table[7], table[8], table[9]
     terms = m * n * k
     longest = max(m, n, k)
     key = (((m << EXTENT_BITS) | n) << EXTENT_BITS) | k
@@ -174,7 +177,9 @@ def fast_lane(
     copied = not by_rows and is_copied(terms * kernel.chains, c.shape[0], k, b.shape[1])
     crowded = by_rows and k > 1 and b.strides[0] & (CROWDED_BYTES - 1) == 0
     limit = crowded_limit if crowded else work_limit
-    narrow = by_rows and b.shape[1] <= narrow_columns and a.shape[0] > kernel.mr and terms >= narrow_terms
+    a_crowded = a.strides[0] & (A_CROWDED_BYTES - 1) == 0
+    few_columns = b.shape[1] <= (narrow_crowded if a_crowded else narrow_columns)
+    narrow = by_rows and few_columns and a.shape[0] > kernel.mr and terms >= narrow_terms
     if (by_rows or copied) and terms <= limit and k <= kc_max and not (passes or narrow):
         if copied:
             b = copied_matrix(b, open_matrix(kernel, spare_object))
@@ -185,7 +190,7 @@ def fast_lane(
     by_columns = b.strides[0] == b.itemsize or k == 1
     access = 3 if crowded else 0 if by_rows else 1 if by_columns else 2
     a_rows = A_ROWS if a.strides[1] == a.itemsize or k == 1 else 0
-    key = (key << 6) | a_rows | turns | access
+    key = (key << FLAG_BITS) | (A_CROWDED if a_crowded else 0) | a_rows | turns | access
     row = row_of(key)
     if table[row] == key:
         call_direct(

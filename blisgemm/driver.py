@@ -17,7 +17,7 @@ import numpy as np
 from .compiled import code_address, entry_point, real_dtype
 from .errors import BlisgemmValueError
 from .operands import Operands, kernel_dtype
-from .outcome import CONJ_BOTH, CROWDED_BYTES, EXCHANGE, read_key
+from .outcome import A_CROWDED_BYTES, CONJ_BOTH, CROWDED_BYTES, EXCHANGE, read_key
 from .parallel import ALONE, Team, in_region
 from .plan import ONE_THREAD_TERMS, PASSING, Plan, plan_for
 from .table import Table, enter
@@ -50,7 +50,10 @@ def plan_operands(operands: Operands, threads: int) -> Plan:
     if nothing:
         plan = plan_for(m, n, 0, dtype, threads, _access(b), swapped, batch=batch, a_rows=_has_rows(a))
         return replace(plan, k=k, reasons=("path: alpha = 0, so A and B are not read, and the result is beta * C",))
-    return plan_for(m, n, k, dtype, threads, _access(b), swapped, batch=batch, a_rows=_has_rows(a))
+    crowded = a.strides[-2] % A_CROWDED_BYTES == 0
+    return plan_for(
+        m, n, k, dtype, threads, _access(b), swapped, batch=batch, a_rows=_has_rows(a), a_crowded=crowded
+    )  # fmt: skip
 
 
 def _has_rows(a: Array) -> bool:
@@ -128,8 +131,8 @@ def planned(key: int, dtype: str, threads: int, table: Table) -> Route:
 
     What is worth one thread only and needs no buffers, the lane may call itself from then on, holding the GIL.
     """
-    m, n, k, access, op, a_rows = read_key(key)
-    plan = plan_for(m, n, k, dtype, threads, access, bool(op & EXCHANGE), a_rows=a_rows)
+    m, n, k, access, op, a_rows, a_crowded = read_key(key)
+    plan = plan_for(m, n, k, dtype, threads, access, bool(op & EXCHANGE), a_rows=a_rows, a_crowded=a_crowded)
     if plan.path == "direct" and plan.access != "copied" and m * n * k <= ONE_THREAD_TERMS:
         name, (kernel, kc, rows_first, _), _ = _entry(plan, False)
         small = m * n * k * kernel.chains <= ONE_THREAD_TERMS

@@ -91,8 +91,7 @@ def _opened(x1: Any, x2: Any, name: str) -> Any:
             return None
     routes: dict[tuple[int, int], Any] = {}
     spare = _empty((SPARE_EXTENT, SPARE_EXTENT), x1.dtype)
-    columns, _, least = narrow_limits(name)
-    few = (*turned_columns(name), columns, least)
+    few = (*turned_columns(name), *narrow_limits(name))
     table, checks_only = (new_table(fast_lane_kc(name), *terms, *few) for terms in (fast_lane_terms(name), (0, 0)))
     lane = (entry_point("fast_lane", kernel), kernel, table, checks_only, spare, routes)
     _lanes[x1.dtype] = lane

@@ -13,18 +13,28 @@ __all__ = [
     "AS_IT_LIES_ELSEWHERE",
     "COLUMN_ROWS",
     "COLUMN_ROWS_ELSEWHERE",
+    "CROWDED_STEPS",
     "DIRECT_EDGES",
     "DIRECT_EDGES_ELSEWHERE",
     "DIRECT_SHARE_OF_L2",
     "DIRECT_TILE_EDGES",
     "FEW",
     "FEW_ELSEWHERE",
+    "NARROW_CROWDED",
     "NARROW_TERMS",
     "NEAR",
     "NEAR_COLUMNS",
+    "NEAR_FEW_ROWS",
     "NEAR_LANE_EDGE",
+    "NEAR_LONG_BYTES",
+    "NEAR_LONG_EDGE",
+    "NEAR_LONG_ROWS",
     "NEAR_ROWS",
     "NEAR_SHARE",
+    "NEAR_SHORT_BYTES",
+    "NEAR_SOME_ROWS",
+    "NEAR_TERMS",
+    "NEAR_WIDE_GAIN",
     "PASSING_BYTES",
     "SHALLOW_STEPS",
     "SHORT_ROW_BYTES",
@@ -33,6 +43,10 @@ __all__ = [
     "STRIP_BYTES",
     "STRIP_ROWS",
     "STRIP_STEPS",
+    "SWEPT_CROWDED_SHARE",
+    "SWEPT_NEAR_ROWS",
+    "SWEPT_PADDING",
+    "SWEPT_ROW_BYTES",
     "TILE_GAIN",
     "TURNED_COLUMNS",
     "UNPACKED_A_COLUMNS",
@@ -69,7 +83,7 @@ DIRECT_EDGES = {
     ("avx512", "complex64"): (60, 52, 60),
     ("avx512", "complex128"): (48, 40, 48),
     ("avx2", "float32"): (120, 80, 96),
-    ("avx2", "float64"): (120, 56, 56),
+    ("avx2", "float64"): (96, 56, 56),
     ("avx2", "complex64"): (36, 28, 18),
     ("avx2", "complex128"): (28, 20, 14),
 }
@@ -85,6 +99,14 @@ DIRECT_EDGES_ELSEWHERE = (128, 128, 128)
 # 64x16x4000 1.29 1.24 1.37, 300x16x300 1.11 1.07 1.09, 1000x16x1000 1.31 1.29 1.31; f64 16x8x8000 1.12 1.06 1.19,
 # 64x8x4000 1.06 1.05 1.04, 1000x8x1000 1.28 1.26 1.27.
 NARROW_TERMS = 32**3
+
+# Vector sets whose narrow tiles bear rows of A that lie a multiple of ``outcome.A_CROWDED_BYTES`` apart, so that all of
+# a tile's rows share one set of L1.
+# Source, 2026-11-30 and 2026-12-01, time of the direct tile by the narrow one's, geometric means over products of 12 to
+# 1024 rows and up to one vector of columns, such rows and others: Zen 3 VM, AVX2 (8 ways, tiles of 12 rows), f32 0.55
+# and 1.16 to 1.37, f64 0.59 and 1.14 to 1.25; Emerald Rapids, AVX-512 (12 ways, 16 rows), f32 1.11 to 1.14 and 1.05 to
+# 1.22, f64 0.98 to 1.13 and 1.01 to 1.30.
+NARROW_CROWDED = ("avx512",)
 
 # Largest n for which n x n x n goes direct by the direct tile, where from there to ``DIRECT_EDGES`` the wide one is
 # better.
@@ -119,8 +141,32 @@ NEAR = {("avx512", "float32"): Near(312, 160), ("avx512", "float64"): Near(220, 
 NEAR_SHARE, NEAR_ROWS, NEAR_COLUMNS, SHALLOW_STEPS = 3 / 4, 32, 16, 4
 WIDE_BYTES, WIDE_STEPS, WIDE_PADDING = 48 * 1024, 64, 1.15
 
-# Largest n for which the lane multiplies n x n x n itself where ``NEAR`` says which tile is best: it has one tile, the
-# direct one, down the columns of C. Larger products it calls by address. Source: our choice; the look-up takes 50 ns.
+# The same for AVX2, where it is the terms that decide: products of up to edge^3 terms read a near block of B as it
+# lies, or up to NEAR_LONG_EDGE^3 where its rows have more than NEAR_LONG_BYTES and either crowd L1 or meet more than
+# NEAR_LONG_ROWS of A. They go along the rows of C. So do few rows, down its columns: up to NEAR_FEW_ROWS whatever B is
+# like, and up to NEAR_SOME_ROWS where B's have up to NEAR_SHORT_BYTES; by the wide tile where the direct one would pad
+# C to NEAR_WIDE_GAIN times as many elements, unless B's rows crowd L1 and more than CROWDED_STEPS of them are met.
+# B passes by in whole rows of at least SWEPT_ROW_BYTES where it takes more than L2, or SWEPT_CROWDED_SHARE of it if its
+# rows crowd L1, and meets up to SWEPT_NEAR_ROWS rows of A, which direct tiles would pad to SWEPT_PADDING times as many;
+# or up to ``FEW`` rows where it takes more than ``outcome.LANE_B_BYTES`` for each.
+# Source: Zen 3 VM (512 KiB of L2), AVX2, 2026-12-01, one thread, the same 2,633 products, each in every way. Of the
+# 2,121 with more than 40^3 terms, geometric means of the time of the best of NumPy and MKL by the way's, and the share
+# of products below 0.9: chosen as before (direct up to 120^3 terms, down the columns of C, by the direct tile) f32
+# 1.252 and 2.6 %, f64 1.333 and 1.7 %; by this rule 1.299 and 0.4 %, 1.382 and 0.9 %; by the fastest way of each 1.321
+# and 1.405. Other values: edges of 100 to 130 (f32), 72 to 110 (f64), NEAR_LONG_EDGE 48 to 72, NEAR_SOME_ROWS 12 to 32,
+# NEAR_LONG_BYTES 2 and 4 KiB, SWEPT_ROW_BYTES 768 and 1536, NEAR_WIDE_GAIN 1.0 and 1.2: 0.1 to 0.6 % less or the same;
+# NEAR_FEW_ROWS 8 or 16: 0.1 to 0.4 % less; wide tiles where rows crowd: 0.4 % less.
+# Long rows that crowd nothing were measured apart, 110 products, packed's time by direct's: 13 to 24 rows f32 1.00 to
+# 1.16, f64 1.14 to 0.93, falling from 2^17 to 2^20 terms; 25 to 60 rows 1.0 and 0.94 to 1.05; more 0.96 and 0.93.
+NEAR_TERMS = {("avx2", "float32"): 120, ("avx2", "float64"): 96}
+NEAR_FEW_ROWS, NEAR_SOME_ROWS, NEAR_SHORT_BYTES = 12, 16, 1536
+NEAR_LONG_BYTES, NEAR_LONG_ROWS, NEAR_LONG_EDGE = 3072, 24, 64
+NEAR_WIDE_GAIN, CROWDED_STEPS = 1.1, 4
+SWEPT_ROW_BYTES, SWEPT_NEAR_ROWS, SWEPT_PADDING, SWEPT_CROWDED_SHARE = 1024, 8, 1.5, 1 / 4
+
+# Largest n for which the lane multiplies n x n x n itself where ``NEAR`` or ``NEAR_TERMS`` says which tile is best: it
+# has one tile, the direct one, down the columns of C. Larger products it calls by address. Source: our choice; the
+# look-up takes 50 ns.
 NEAR_LANE_EDGE = 40
 
 # Share of L2 that B may take on the direct path, by machine and vector set; a machine without a row packs. Zen 4 with

@@ -6,13 +6,14 @@ Knows: the words. Does not know: Numba, which ``api`` must not import before the
 An answer above ``PLAIN`` is a key: everything about three checked operands that their plan depends on, in one
 integer (``read_key`` takes it apart)::
 
-    m, n, k of 19 bits each | A_ROWS | EXCHANGE, TURN_B, TURN_A where ``op`` has them | access, 2 bits
+    m, n, k of 18 bits each | A_CROWDED | A_ROWS | EXCHANGE, TURN_B, TURN_A where ``op`` has them | access, 2 bits
 """
 
 __all__ = [
-    "ACCESSES", "A_ROWS", "CONJ_BOTH", "COPIED_ROWS", "COPIED_SIZE", "COPIED_WORK", "CROWDED_BYTES", "DECLINED", "DONE",
-    "EXCHANGE", "EXTENT_BITS", "LANE_BATCH", "LANE_B_BYTES", "LANE_ROWS", "PLAIN", "SPARE_EXTENT",
-    "TURNED_BYTES", "TURNED_LEAST", "TURNED_ROWS", "TURNED_STEPS", "TURN_A", "TURN_B", "VECTORS", "read_key",
+    "ACCESSES", "A_CROWDED", "A_CROWDED_BYTES", "A_ROWS", "CONJ_BOTH", "COPIED_ROWS", "COPIED_SIZE", "COPIED_WORK",
+    "CROWDED_BYTES", "DECLINED", "DONE", "EXCHANGE", "EXTENT_BITS", "FLAG_BITS", "LANE_BATCH", "LANE_B_BYTES",
+    "LANE_ROWS", "PLAIN", "SPARE_EXTENT", "TURNED_BYTES", "TURNED_LEAST", "TURNED_ROWS", "TURNED_STEPS", "TURN_A",
+    "TURN_B", "VECTORS", "read_key",
 ]  # fmt: skip
 
 DECLINED = 0  # something that the general way must look at; nothing was written
@@ -25,6 +26,7 @@ TURN_A = 4  # A is transposed
 TURN_B = 8
 EXCHANGE = 16  # then C' = B' A' is computed in place of C = A B
 A_ROWS = 32  # of a key: what multiplies from the left has unit column stride
+A_CROWDED = 64  # of a key: its rows lie a multiple of A_CROWDED_BYTES apart
 VECTORS = 32  # 1-d operands are allowed: a row on the left, a column on the right
 
 # A few rows that meet more than so many bytes of B, times the rows, are left to the plan, which has better ways than
@@ -53,18 +55,23 @@ SPARE_EXTENT = 64  # most rows and columns of such a B
 # Figures: ``limits.DIRECT_EDGES``; at 1 KiB, four sets, f32 lost nothing and f64 5 to 15 % from n = 80 on (there too).
 CROWDED_BYTES = 2048
 
+# Rows of A whose distance is a multiple of this share one of 64 sets of L1: as many as its ways stay there together,
+# and a tile may have more rows. Figures: ``limits.NARROW_CROWDED``.
+A_CROWDED_BYTES = 4096
+
 # A with few columns of B is turned, so that vectors lie along A's rows, not along the few columns, if A takes at least
 # TURNED_LEAST bytes, and has so many columns and rows. ``limits.TURNED_COLUMNS`` says how few columns of B: for an A
 # below TURNED_BYTES, one that fits in L2, and a larger one.
 TURNED_LEAST, TURNED_BYTES, TURNED_STEPS, TURNED_ROWS = 16 * 1024, 64 * 1024, 64, 16
 
-EXTENT_BITS = 19
+EXTENT_BITS, FLAG_BITS = 18, 7
 ACCESSES = ("rows", "columns", "general", "crowded")  # how B lies; the last: by rows that crowd few sets of L1
 
 
-def read_key(key: int) -> tuple[int, int, int, str, int, bool]:
-    """Return (m, n, k, access, bits of ``op``, whether A has unit column stride) of a key."""
+def read_key(key: int) -> tuple[int, int, int, str, int, bool, bool]:
+    """Return (m, n, k, access, bits of ``op``, whether A has unit column stride, and whether its rows crowd L1)."""
     mask = (1 << EXTENT_BITS) - 1
-    extents = key >> 6
+    extents = key >> FLAG_BITS
     m, n, k = extents >> 2 * EXTENT_BITS, extents >> EXTENT_BITS & mask, extents & mask
-    return m, n, k, ACCESSES[key & 3], key & (TURN_A | TURN_B | EXCHANGE), bool(key & A_ROWS)
+    op = key & (TURN_A | TURN_B | EXCHANGE)
+    return m, n, k, ACCESSES[key & 3], op, bool(key & A_ROWS), bool(key & A_CROWDED)

@@ -17,7 +17,7 @@ from .blocking import Blocking, choose_blocking, footprints, kc_for, low_et_al, 
 from .errors import BlisgemmTypeError, BlisgemmValueError
 from .machine import current
 from .machine.facts import Machine
-from .outcome import CROWDED_BYTES
+from .outcome import A_CROWDED_BYTES, CROWDED_BYTES
 from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
 from .ukernel import catalog
 from .ukernel.spec import SHORT_NAMES, SWEEP_STEPS, KernelSpec
@@ -283,7 +283,9 @@ def make_plan(
     access = "columns" if swapped and k > 1 else "rows"  # A's transpose, if C-contiguous, has unit row stride
     if access == "rows" and not swapped and k > 1 and n * np.dtype(name).itemsize % CROWDED_BYTES == 0:
         access = "crowded"
-    return plan_for(m, n, k, name, limit, access, swapped, spec, blocking, path)
+    # A's rows are k elements long; those of B transposed are one element apart
+    crowded = not swapped and k * np.dtype(name).itemsize % A_CROWDED_BYTES == 0
+    return plan_for(m, n, k, name, limit, access, swapped, spec, blocking, path, a_crowded=crowded)
 
 
 def _extent(name: str, value: Any) -> int:
@@ -334,7 +336,7 @@ def _check_steps(blocking: Blocking, step: int, kernel: KernelSpec, path: str) -
 def plan_for(
     m: int, n: int, k: int, dtype: str, threads: int, access: str, swapped: bool = False,
     kernel: KernelSpec | None = None, blocking: tuple[int, int, int] | None = None, path: str | None = None,
-    batch: int = 1, tuning: Tuning | None = None, a_rows: bool = True,
+    batch: int = 1, tuning: Tuning | None = None, a_rows: bool = True, a_crowded: bool = False,
 ) -> Plan:  # fmt: skip
     """Return the plan for checked arguments; cached.
 
@@ -346,6 +348,7 @@ def plan_for(
         batch: number of products of this shape.
         tuning: in place of what the user's tuning file says.
         a_rows: whether A (B transposed, if swapped) has unit column stride.
+        a_crowded: whether its rows lie a multiple of ``outcome.A_CROWDED_BYTES`` apart.
     """
     from .tuning import in_force, tuned_blocking
 
@@ -366,7 +369,7 @@ def plan_for(
     notes = [f"layout: {m} columns of B fill no vectors; turned, vectors lie along A's rows"] * (turned and m > 1)
     notes += [f"tuning file {tuning.source}: {tuning.ignored}"] * bool(tuning.ignored)
     if path is None:
-        way, why, tuned = choose_way(machine, m, n, k, dtype, access, tuning, threads, batch, a_rows)
+        way, why, tuned = choose_way(machine, m, n, k, dtype, access, tuning, threads, batch, a_rows, a_crowded)
         notes += tuned
     else:
         way = replace(way, role={"sweep": "row", "stream": "direct", "strips": "packed"}.get(path, path))

@@ -5,8 +5,8 @@ Knows: where each number lies in one array of int64. Does not know: how limits a
 
 ::
 
-    kc_max, work_limit, crowded_limit, few_small, few_near, few_far, l2_bytes, narrow_columns, narrow_terms
-    | row | ... ROWS rows
+    kc_max, work_limit, crowded_limit, few_small, few_near, few_far, l2_bytes,
+    narrow_columns, narrow_crowded, narrow_terms | row | ... ROWS rows
 
 A row is (key, address of the compiled function, kc, rows_first). A key has one row, which the last that came has; a
 product whose row another has taken goes by way of Python, as one that has none does. One pointer to it all takes the
@@ -24,7 +24,7 @@ __all__ = ["FIRST", "ROWS", "WIDTH", "Table", "enter", "new_table", "place"]
 
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
-FIRST, ROWS, WIDTH = 9, 256, 4  # where the rows begin, how many there are, integers in each
+FIRST, ROWS, WIDTH = 10, 256, 4  # where the rows begin, how many there are, integers in each
 
 
 def new_table(*limits: int) -> Table:
@@ -36,7 +36,7 @@ def new_table(*limits: int) -> Table:
 
 def place(key):  # type: ignore[no-untyped-def]
     """Return where the row of a key begins: its extents and flags, mixed; ``checks`` compiles the same text."""
-    return FIRST + WIDTH * (((key >> 6) + 7 * (key >> 25) + 31 * (key >> 44) + 5 * (key & 63)) & (ROWS - 1))
+    return FIRST + WIDTH * (((key >> 7) + 7 * (key >> 25) + 31 * (key >> 43) + 5 * (key & 127)) & (ROWS - 1))
 
 
 def enter(table: Table, key: int, address: int, kc: int, rows_first: bool) -> None:

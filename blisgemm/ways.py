@@ -149,7 +149,7 @@ class _Asked:
     """A product as ``choose_way`` is asked for it, and what follows at once.
 
     Attributes:
-        access, batch, threads, a_rows: as ``plan.plan_for`` takes them.
+        access, batch, threads, a_rows, a_crowded: as ``plan.plan_for`` takes them.
         itemsize: of an element, in bytes.
     """
 
@@ -162,6 +162,7 @@ class _Asked:
     batch: int
     threads: int
     a_rows: bool
+    a_crowded: bool
     itemsize: int
 
     @property
@@ -178,10 +179,24 @@ class _Asked:
         return self.machine.isa.name, self.dtype
 
     @property
+    def ruled(self) -> bool:
+        """Whether a rule of near blocks may hold, ``near`` or ``near_terms``."""
+        return self.by_rows and self.a_rows and self.m > 1 and self.batch == 1
+
+    @property
     def near(self) -> limits.Near | None:
-        """The rule of near blocks, where it holds."""
-        ruled = self.by_rows and self.a_rows and self.m > 1 and self.batch == 1
-        return limits.NEAR.get(self.row) if ruled else None
+        """The rule of near blocks by the elements of C, where it holds."""
+        return limits.NEAR.get(self.row) if self.ruled else None
+
+    @property
+    def near_terms(self) -> int | None:
+        """The rule of near blocks by terms, where it holds."""
+        return limits.NEAR_TERMS.get(self.row) if self.ruled else None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether a kc block of B stays in L2 as it lies."""
+        return self.b_block_bytes <= limits.NEAR_SHARE * self.l2_bytes
 
     @property
     def l2_bytes(self) -> int:
@@ -204,20 +219,22 @@ def _kernel(asked: _Asked, role: str) -> KernelSpec:
 
 def choose_way(
     machine: Machine, m: int, n: int, k: int, dtype: str, access: str, tuning: Tuning, threads: int, batch: int,
-    a_rows: bool = True,
+    a_rows: bool = True, a_crowded: bool = False,
 ) -> tuple[Way, str, tuple[str, ...]]:  # fmt: skip
     """Return the way, why, and what of it is tuned."""
     from .tuning import direct_limits
 
     itemsize = choose_kernel(dtype, "direct")[0].itemsize
-    asked = _Asked(machine, m, n, k, dtype, access, batch, threads, a_rows, itemsize)
+    asked = _Asked(machine, m, n, k, dtype, access, batch, threads, a_rows, a_crowded, itemsize)
     alone, crowded, item = direct_terms(dtype)
     most = min(crowded if access == "crowded" else alone, alone if batch == 1 else item)  # whatever is tuned
     terms, share = model_limits(dtype)
-    if asked.near is not None:
+    ruled = asked.near is not None or asked.near_terms is not None
+    if ruled:
         most = alone = terms
     model = _way_within(asked, min(terms, most), share)
-    if access == "crowded" and model[0].path == "packed" and asked.terms <= alone and asked.near is None:
+    lowered = asked.near_terms is not None or not ruled
+    if access == "crowded" and model[0].path == "packed" and asked.terms <= alone and lowered:
         model = model[0], f"{model[1]} where B's rows lie a multiple of {CROWDED_BYTES} bytes apart"
     kernels = tuple(_kernel(asked, role).name for role in ("direct", "wide"))
     terms, share, reasons = direct_limits(tuning, dtype, kernels, threads, terms, share)
@@ -245,17 +262,19 @@ def model_limits(dtype: str) -> tuple[int, float]:
     Terms of squares, where it is the elements of C that decide (``limits.NEAR``).
     """
     machine = current()
-    near = limits.NEAR.get((machine.isa.name, dtype))
-    terms = near.edge**3 if near else direct_terms(dtype)[0]
+    row = (machine.isa.name, dtype)
+    near, edge = limits.NEAR.get(row), limits.NEAR_TERMS.get(row)
+    terms = near.edge**3 if near else edge**3 if edge else direct_terms(dtype)[0]
     return terms, limits.DIRECT_SHARE_OF_L2.get((machine.name, machine.isa.name), 0.0)
 
 
 def _way_within(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
     """Return the way, and why, if products go direct up to so many terms, or with B in a share of L2."""
     way, why = _wider_way(asked, terms, share)
-    columns, rows, least = narrow_limits(asked.dtype)
+    columns, crowded, least = narrow_limits(asked.dtype)
     of_direct_tiles = way.path == "direct" and way.role in ("direct", "wide") and not way.copied and asked.batch == 1
-    if of_direct_tiles and asked.n <= columns and asked.m > rows and asked.terms >= least:
+    few = asked.n <= (crowded if asked.a_crowded else columns) and asked.m > _kernel(asked, "direct").mr
+    if of_direct_tiles and few and asked.terms >= least:
         return replace(way, role="narrow"), f"{why}; {asked.n} columns are one vector"
     return way, why
 
@@ -281,8 +300,10 @@ def _wider_way(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
             )
         return Way("packed", "packed"), "path: B's columns have unit stride, so vectors of it must be packed"
     near = asked.near
-    if near is not None and asked.b_block_bytes <= limits.NEAR_SHARE * asked.l2_bytes:
+    if near is not None and asked.is_near:
         return _way_near(asked, near, terms, share)
+    if asked.near_terms is not None:
+        return _way_by_terms(asked, terms, share)
     return _passing_way(asked, 0 if near else terms) or _way_by_work(asked, 0 if near else terms, share)
 
 
@@ -302,6 +323,52 @@ def _way_near(asked: _Asked, near: limits.Near, terms: int, share: float) -> tup
     deep = asked.b_block_bytes > limits.WIDE_BYTES and k > limits.WIDE_STEPS
     role = "wide" if deep and padded_wide <= limits.WIDE_PADDING * padded_small else "direct"
     return Way("direct", role, rows_first=m > small.mr), f"path: {block}, and C, {m * n:,} elements, uses it little"
+
+
+def _way_by_terms(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
+    """Return the way where near blocks of B are read as they lie for few rows, little work or few columns."""
+    m, n, b_bytes, row_bytes = asked.m, asked.n, asked.b_bytes, asked.n * asked.itemsize
+    small, wide, row = (_kernel(asked, role) for role in ("direct", "wide", "row"))
+    padded_rows = -(-m // small.mr) * small.mr
+    crowded = asked.access == "crowded" and asked.k > limits.CROWDED_STEPS
+    room = asked.l2_bytes * (limits.SWEPT_CROWDED_SHARE if crowded else 1)
+    near_rows = m <= limits.SWEPT_NEAR_ROWS and padded_rows >= limits.SWEPT_PADDING * m
+    passes = near_rows and b_bytes > room
+    passes = passes or (m <= few_of(asked.machine, asked.dtype)[0] and not _is_near_anyway(asked))
+    if row_bytes >= limits.SWEPT_ROW_BYTES and passes:
+        why = f"path: {m} rows use B's {b_bytes / 1024:,.3g} KiB little: it passes by, "
+        return Way("sweep", "row"), f"{why}whole rows side by side, for {rows_together(row, m)} of A at once"
+    padded_small = padded_rows * -(-n // small.nr) * small.nr
+    padded_wide = -(-m // wide.mr) * wide.mr * -(-n // wide.nr) * wide.nr
+    role = "wide" if limits.NEAR_WIDE_GAIN * padded_wide < padded_small and not crowded else "direct"
+    some = asked.is_near and m <= limits.NEAR_SOME_ROWS and row_bytes <= limits.NEAR_SHORT_BYTES
+    if m <= limits.NEAR_FEW_ROWS or some:
+        return Way("direct", role), f"path: {m} rows use B little, and it is read as it lies"
+    most = min(terms, direct_terms(asked.dtype)[1]) if crowded else terms
+    if row_bytes > limits.NEAR_LONG_BYTES and (crowded or m > limits.NEAR_LONG_ROWS):
+        most = min(most, limits.NEAR_LONG_EDGE**3)
+    if asked.is_near and asked.terms <= most:
+        why = f"path: m n k = {asked.terms:,} <= {most:,}, too little work to repay packing"
+        return Way("direct", "direct", rows_first=True), why
+    if b_bytes <= share * asked.l2_bytes:
+        return Way("direct", "direct", rows_first=True), f"path: {_say_room(asked, share)}, where packing gains nothing"
+    if _is_small_as_it_lies(asked):
+        why = f"path: C's {m * n:,} elements in {n} columns use A and B little, so packing them gains nothing"
+        return Way("direct", "direct", rows_first=True), why
+    return Way("packed", "packed"), f"path: m n k = {asked.terms:,} > {most:,}, enough work to repay packing"
+
+
+def _say_room(asked: _Asked, share: float) -> str:
+    """Say that B stays in the share of L2 that it may take as it lies."""
+    return f"B's {asked.b_bytes // 1024:,} KiB stay in L2 ({int(asked.l2_bytes * share) // 1024:,} KiB used so)"
+
+
+def _is_small_as_it_lies(asked: _Asked) -> bool:
+    """Whether C is so small that blocks of A and B stay near as they lie."""
+    columns, elements = limits.AS_IT_LIES.get(asked.row, limits.AS_IT_LIES_ELSEWHERE)
+    crowding = 2 if asked.access == "crowded" else 1
+    small = asked.n <= columns // crowding or asked.m * asked.n <= elements // crowding
+    return small and asked.b_block_bytes <= asked.l2_bytes // 2
 
 
 def _passing_way(asked: _Asked, terms: int) -> tuple[Way, str] | None:
@@ -348,11 +415,8 @@ def _way_by_work(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
         return Way("direct", "direct"), f"path: {m} rows use B little, and its {b_bytes // 1024:,} KiB stay near"
     if m <= max(small.mr, row.mr):
         why = f"path: {m} rows use each element of B once, so packing it would be a copy for nothing"
-        return Way("direct", "row" if m <= row.mr else "wide"), why
-    columns, elements = limits.AS_IT_LIES.get(asked.row, limits.AS_IT_LIES_ELSEWHERE)
-    crowding = 2 if asked.access == "crowded" else 1
-    half_of_l2 = asked.b_block_bytes <= asked.l2_bytes // 2
-    if half_of_l2 and (n <= columns // crowding or m * n <= elements // crowding):
+        return Way("direct", "row" if m <= row.mr else "wide" if m <= wide.mr else "direct"), why
+    if _is_small_as_it_lies(asked):
         gram = not asked.a_rows and asked.threads == 1 and asked.machine.isa.name in limits.STREAMED_GRAMS
         if gram and 0 < narrow_limits(asked.dtype)[0] < n and asked.batch == 1:
             return Way("stream", "direct"), f"path: C's {m * n:,} elements meet a few values of p of A and B at a time"
@@ -360,9 +424,7 @@ def _way_by_work(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
         return Way("direct", "direct", rows_first=m > small.mr), why
     room = int(asked.l2_bytes * share)
     if b_bytes <= room:
-        why = (
-            f"path: B's {b_bytes // 1024:,} KiB stay in L2 ({room // 1024:,} KiB used so), where packing gains nothing"
-        )
+        why = f"path: {_say_room(asked, share)}, where packing gains nothing"
         # padding columns to whole tiles may cost more than the 3 to 7 % that the wide tile gains (catalog)
         padded_small, padded_wide = (-(-n // spec.nr) * spec.nr for spec in (small, wide))
         return Way("direct", "wide" if padded_wide <= 1.04 * padded_small else "direct"), why
@@ -373,9 +435,10 @@ def _way_by_work(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
 
 
 def narrow_limits(dtype: str) -> tuple[int, int, int]:
-    """Return for narrow tiles: the most columns, the rows and the terms from which on they pay; no columns: never."""
+    """Return for narrow tiles: the most columns, as a rule and where A's rows crowd L1, and the terms; 0: never."""
     narrow, small = (choose_kernel(dtype, role)[0] for role in ("narrow", "direct"))
-    return 0 if narrow == small else narrow.nr, small.mr, limits.NARROW_TERMS
+    columns = 0 if narrow == small else narrow.nr
+    return columns, columns if current().isa.name in limits.NARROW_CROWDED else 0, limits.NARROW_TERMS
 
 
 def reads_a_as_it_lies(machine: Machine, dtype: str, n: int) -> bool:
@@ -413,7 +476,8 @@ def fast_lane_terms(dtype: str) -> tuple[int, int]:
 
     alone, crowded, _ = direct_terms(dtype)
     most = min(lane_terms(in_force(current()), dtype, alone), direct_tile_terms(dtype))
-    if (current().isa.name, dtype) in limits.NEAR:
+    row = (current().isa.name, dtype)
+    if row in limits.NEAR or row in limits.NEAR_TERMS:
         most = min(most, limits.NEAR_LANE_EDGE**3)
     return most, min(most, crowded)
 

@@ -270,6 +270,31 @@ CHOICES = [
     ("zen3", 24, 8, 24, "float32", "direct", "f32_6x16_avx2"),
     ("zen3", 1000, 4, 1000, "float32", "direct", "f32_4x16_avx2"),
     ("zen3", 1000, 4, 1000, "float64", "direct", "f64_12x4_avx2"),
+    # ... or where A's rows crowd one set of L1, of 8 ways (of 12 with AVX-512)
+    ("zen3", 1000, 8, 1024, "float32", "direct", "f32_6x16_avx2"),
+    ("zen3", 1000, 8, 512, "float32", "direct", "f32_12x8_avx2"),
+    ("zen3", 1000, 4, 512, "float64", "direct", "f64_6x8_avx2"),
+    ("skylake-x", 2000, 16, 2048, "float32", "direct", "f32_16x16_avx512"),
+    # near blocks of B on AVX2: few rows, by the tile that pads them less; little work; few columns
+    ("zen3", 8, 100, 1000, "float32", "direct", "f32_4x24_avx2"),
+    ("zen3", 6, 100, 1000, "float32", "direct", "f32_6x16_avx2"),
+    ("zen3", 16, 300, 300, "float64", "packed", "f64_4x12_avx2"),
+    ("zen3", 16, 180, 180, "float64", "direct", "f64_4x12_avx2"),
+    ("zen3", 120, 120, 120, "float32", "direct", "f32_6x16_avx2"),
+    ("zen3", 128, 120, 120, "float32", "packed", "f32_4x24_avx2"),
+    ("zen3", 96, 96, 96, "float64", "direct", "f64_6x8_avx2"),
+    ("zen3", 100, 100, 100, "float64", "packed", "f64_4x12_avx2"),
+    ("zen3", 2000, 32, 300, "float32", "direct", "f32_6x16_avx2"),
+    ("zen3", 60, 1000, 20, "float32", "packed", "f32_6x16_avx2"),
+    ("zen3", 20, 1000, 50, "float32", "direct", "f32_6x16_avx2"),
+    # B passes by where rows would be padded and it exceeds L2, or crowds L1 and is large; never short rows
+    ("zen3", 8, 1000, 120, "float32", "direct", "f32_4x24_avx2"),
+    ("zen3", 8, 1000, 140, "float32", "sweep", "f32_2x32_avx2"),
+    ("zen3", 6, 1000, 140, "float32", "direct", "f32_6x16_avx2"),
+    ("zen3", 6, 1000, 500, "float32", "sweep", "f32_2x32_avx2"),
+    ("zen3", 8, 1024, 33, "float32", "sweep", "f32_2x32_avx2"),
+    ("zen3", 8, 1024, 31, "float32", "direct", "f32_6x16_avx2"),
+    ("zen3", 8, 200, 5000, "float32", "direct", "f32_4x24_avx2"),
     ("skylake-x", 2000, 16, 2000, "float32", "direct", "f32_16x16_avx512"),
     ("skylake-x", 2000, 8, 2000, "float64", "direct", "f64_16x8_avx512"),
     ("skylake-x", 2000, 2, 2000, "float64", "direct", "f64_8x16_avx512"),
@@ -323,3 +348,15 @@ def test_a_deep_gram_matrix_is_streamed_on_one_thread_where_it_pays(
         assert plan_for(32, 32, 20_000, "float32", 2, "rows", a_rows=False).path == "direct"  # C is shared by rows
     finally:
         plan_for.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows_first"), [((8, 100, 1000), False), ((16, 100, 200), False), ((100, 100, 100), True)], ids=str
+)
+def test_few_rows_go_down_the_columns_of_c_and_many_along_its_rows(
+    shape: tuple[int, int, int], rows_first: bool
+) -> None:
+    from blisgemm.teach.elsewhere import plan_on
+
+    plan = plan_on("zen3", *shape, threads=1)
+    assert (plan.path, plan.rows_first) == ("direct", rows_first)

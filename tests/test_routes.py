@@ -13,8 +13,9 @@ import pytest
 from support import DTYPES, TRANS, draw, expect_equal, surroundings
 
 import blisgemm
-from blisgemm import driver, lane, outcome, workspace
+from blisgemm import driver, lane, limits, outcome, workspace
 from blisgemm.operands import prepare
+from blisgemm.table import FIRST
 from blisgemm.ways import choose_kernel, fast_lane_kc
 
 # Sides of 4 to 40 are done or copied by the lane, k = 600 is longer than a kc block, 150 is more than the lane does.
@@ -164,14 +165,42 @@ def test_a_key_leads_to_the_plan_of_the_general_way(dtype: str) -> None:
         for (_, a), (_, b), (_, out) in product(*(layouts(numbers(*s, dtype=dtype)) for s in ((m, k), (k, n), (m, n)))):
             key = code(kernel, checks, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0)
             assert key > outcome.PLAIN
-            *extents, access, op, a_rows = outcome.read_key(key)
+            *extents, access, op, a_rows, a_crowded = outcome.read_key(key)
+            left = b.T if op & outcome.EXCHANGE else a
             assert extents == [m, n, k]
-            assert a_rows == blisgemm.driver._has_rows(b.T if op & outcome.EXCHANGE else a)
+            assert a_rows == blisgemm.driver._has_rows(left)
+            assert a_crowded == (left.strides[0] % outcome.A_CROWDED_BYTES == 0)
             plan = blisgemm.driver.plan_operands(
                 prepare(a, b, None, 1, 0, out, False, False, None, None, "same_kind", "K"), 1
             )
-            by_key = blisgemm.driver.plan_for(m, n, k, dtype, 1, access, bool(op & outcome.EXCHANGE), a_rows=a_rows)
+            by_key = blisgemm.driver.plan_for(
+                m, n, k, dtype, 1, access, bool(op & outcome.EXCHANGE), a_rows=a_rows, a_crowded=a_crowded
+            )
             assert by_key == plan
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_lane_leaves_products_of_few_columns_to_a_plan_that_has_a_narrow_tile(dtype: str) -> None:
+    """And does those of an A whose rows crowd L1 where narrow tiles don't bear it."""
+    blisgemm.matmul(np.ones((2, 2), dtype), np.ones((2, 2), dtype))
+    code, kernel, table, _, spare, _ = lane.lane_of(np.dtype(dtype))
+    fresh = table.copy()
+    fresh[FIRST:] = 0  # no product that it may call by address
+    narrow, seen = choose_kernel(dtype, "narrow")[0], set()
+    m, k = 130, 64
+    far = np.zeros((m, 2 * outcome.A_CROWDED_BYTES // np.dtype(dtype).itemsize), dtype)[:, :k]
+    for n, a in product((2, 4, 5), (np.zeros((m, k), dtype), far)):
+        b, out = np.zeros((k, n), dtype), np.zeros((m, n), dtype)
+        key = code(kernel, fresh, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0)
+        plan = blisgemm.driver.plan_operands(
+            prepare(a, b, None, 1, 0, out, False, False, None, None, "same_kind", "K"), 1
+        )
+        if plan.path == "direct" and plan.access == "rows" and narrow != kernel:
+            seen.add((key == outcome.DONE, plan.kernel == narrow))
+    assert seen <= {(True, False), (False, True)}
+    if narrow != kernel:
+        crowded = {(True, False)} if choose_kernel(dtype, "narrow")[0].isa.name not in limits.NARROW_CROWDED else set()
+        assert seen >= {(False, True)} | crowded
 
 
 def test_the_lane_declines_what_it_may_not_write() -> None:

@@ -77,8 +77,8 @@ def plan_on(machine: Machine | str | None, m: int, n: int, k: int, dtype: Any = 
     plans = relinked(plan_module, current=answer, **words)
     with_tuning = plans["plan_for"]
 
-    def plan_for(*arguments: Any) -> Plan:
-        return with_tuning(*arguments, tuning=untuned)  # type: ignore[no-any-return]
+    def plan_for(*arguments: Any, **choices: Any) -> Plan:
+        return with_tuning(*arguments, tuning=untuned, **choices)  # type: ignore[no-any-return]
 
     plans["plan_for"] = plan_for
     return plans["make_plan"](m, n, k, dtype, **choices)  # type: ignore[no-any-return]
