@@ -35,8 +35,8 @@ _DIGEST_BYTES = 32
 
 # Every module whose text shapes machine code. Relative to the package.
 _COMPILED_SOURCES = (
-    "checks.py", "links.py", "table.py", "entry.py", "outcome.py", "loops.py", "pack.py", "team.py", "ukernel",
-    "machine/facts.py", "machine/isas.py",
+    "checks.py", "links.py", "table.py", "entry.py", "outcome.py", "rules.py", "loops.py", "pack.py", "team.py",
+    "ukernel", "machine/facts.py", "machine/isas.py",
 )  # fmt: skip
 
 

@@ -9,36 +9,25 @@ general way, which says what is wrong.
 
 from numba import njit
 
+from . import rules
 from .entry import copied_matrix, opened
 from .links import call_direct
 from .loops import direct, direct_items
 from .outcome import (
     A_CROWDED,
-    A_CROWDED_BYTES,
     A_ROWS,
     CONJ_BOTH,
-    COPIED_ROWS,
-    COPIED_SIZE,
-    COPIED_WORK,
-    CROWDED_BYTES,
     DECLINED,
     DONE,
     EXCHANGE,
     EXTENT_BITS,
     FLAG_BITS,
-    LANE_B_BYTES,
-    LANE_BATCH,
-    LANE_ROWS,
     PLAIN,
-    SPARE_EXTENT,
     TURN_A,
     TURN_B,
-    TURNED_BYTES,
-    TURNED_LEAST,
-    TURNED_ROWS,
-    TURNED_STEPS,
     VECTORS,
 )
+from .rules import A_CROWDED_BYTES, COPIED_ROWS, CROWDED_BYTES, LANE_BATCH, LANE_ROWS
 from .table import place
 from .ukernel.bind import inlined
 from .ukernel.ndarray import (
@@ -54,12 +43,8 @@ from .ukernel.ndarray import (
 __all__ = ["fast_lane", "stack_lane"]
 
 row_of = inlined(place)
-
-
-@inlined
-def is_copied(work, m, k, n):
-    """Whether a small B without unit column stride is copied; see ``ways``, which says the same."""
-    return work <= COPIED_WORK and max(k, n) <= SPARE_EXTENT and (m >= COPIED_ROWS or k * n <= COPIED_SIZE)
+is_copied, is_narrow, is_near = inlined(rules.is_copied), inlined(rules.is_narrow), inlined(rules.is_near)
+is_swapped, is_turned = inlined(rules.is_swapped), inlined(rules.is_turned)
 
 
 @inlined
@@ -94,26 +79,6 @@ def overlaps_itself(x):
                 return True
             reach += (x.shape[axis] - 1) * abs(x.strides[axis])
     return False
-
-
-@inlined
-def is_swapped(m, n, row_stride, column_stride, itemsize):
-    """Whether C' = B' A' is computed; the same as ``ways.wants_swap``."""
-    return m > 1 and (n == 1 or (row_stride == itemsize and column_stride != itemsize))
-
-
-@inlined
-def is_turned(rows, columns, k, left, few_small, few_near, few_far, l2_bytes):
-    """Whether the other one of A B and B' A' is computed; the same as ``ways.wants_turn``. ``left``: the left one."""
-    left_bytes = rows * k * left.itemsize
-    return (
-        columns >= 2
-        and columns <= (few_small if left_bytes < TURNED_BYTES else few_near if left_bytes <= l2_bytes else few_far)
-        and left.strides[1] == left.itemsize
-        and rows >= TURNED_ROWS
-        and k >= TURNED_STEPS
-        and left_bytes >= TURNED_LEAST
-    )
 
 
 @njit
@@ -161,25 +126,24 @@ def fast_lane(
     key = (((m << EXTENT_BITS) | n) << EXTENT_BITS) | k
     turns = op & (TURN_A | TURN_B)
     conj = op & CONJ_BOTH
-    swapped = is_swapped(m, n, c.strides[0], c.strides[1], c.itemsize)
-    if swapped:
-        turned = is_turned(n, m, k, b.T, few_small, few_near, few_far, l2_bytes)
-    else:
-        turned = is_turned(m, n, k, a, few_small, few_near, few_far, l2_bytes)
-    if turned:
+    swapped = is_swapped(m, n, c.strides[0] == c.itemsize, c.strides[1] == c.itemsize)
+    rows, columns, distance = (n, m, b.strides[0]) if swapped else (m, n, a.strides[1])
+    left_bytes, unit = rows * k * c.itemsize, distance == c.itemsize
+    if is_turned(rows, columns, k, left_bytes, unit, few_small, few_near, few_far, l2_bytes):
         swapped = not swapped
     if swapped:
         a, b, c = b.T, a.T, c.T
         turns |= EXCHANGE
         conj = ((conj >> 1) | (conj << 1)) & CONJ_BOTH
     by_rows = b.strides[1] == b.itemsize or b.shape[1] == 1
-    passes = a.shape[0] <= LANE_ROWS and k * b.shape[1] * kernel.itemsize > LANE_B_BYTES * a.shape[0]
+    passes = a.shape[0] <= LANE_ROWS and not is_near(a.shape[0], k * b.shape[1] * kernel.itemsize)
     copied = not by_rows and is_copied(terms * kernel.chains, c.shape[0], k, b.shape[1])
     crowded = by_rows and k > 1 and b.strides[0] & (CROWDED_BYTES - 1) == 0
     limit = crowded_limit if crowded else work_limit
     a_crowded = a.strides[0] & (A_CROWDED_BYTES - 1) == 0
-    few_columns = b.shape[1] <= (narrow_crowded if a_crowded else narrow_columns)
-    narrow = by_rows and few_columns and a.shape[0] > kernel.mr and terms >= narrow_terms
+    narrow = by_rows and is_narrow(
+        a.shape[0], b.shape[1], terms, kernel.mr, a_crowded, narrow_columns, narrow_crowded, narrow_terms
+    )
     if (by_rows or copied) and terms <= limit and k <= kc_max and not (passes or narrow):
         if copied:
             b = copied_matrix(b, open_matrix(kernel, spare_object))
@@ -247,7 +211,7 @@ def stack_lane(
     if overlaps_itself(c[0]) or (items > 1 and abs(c.strides[0]) < last - first) or overlap(a, c) or overlap(b, c):
         return DECLINED
     conj = op & CONJ_BOTH
-    if is_swapped(m, n, c.strides[1], c.strides[2], c.itemsize):
+    if is_swapped(m, n, c.strides[1] == c.itemsize, c.strides[2] == c.itemsize):
         a, b, c = permuted(b, 0, 2, 1), permuted(a, 0, 2, 1), permuted(c, 0, 2, 1)
         conj = ((conj >> 1) | (conj << 1)) & CONJ_BOTH
     copied = b.strides[2] != b.itemsize and b.shape[2] > 1

@@ -17,11 +17,12 @@ import numpy as np
 from .compiled import code_address, entry_point, real_dtype
 from .errors import BlisgemmValueError
 from .operands import Operands, kernel_dtype
-from .outcome import A_CROWDED_BYTES, CONJ_BOTH, CROWDED_BYTES, EXCHANGE, read_key
+from .outcome import CONJ_BOTH, EXCHANGE, read_key
 from .parallel import ALONE, Team, in_region
 from .plan import ONE_THREAD_TERMS, PASSING, Plan, plan_for
+from .rules import A_CROWDED_BYTES, CROWDED_BYTES, is_swapped
 from .table import Table, enter
-from .ways import wants_swap, wants_turn
+from .ways import wants_turn
 from .workspace import borrow, give_back
 
 __all__ = ["plan_operands", "planned", "route_of", "run"]
@@ -72,7 +73,7 @@ def _access(b: Array) -> str:
 
 def _is_swapped(c: Array) -> bool:
     m, n = c.shape[-2:]
-    return wants_swap(m, n, unit_row=c.strides[-2] == c.itemsize, unit_column=c.strides[-1] == c.itemsize)
+    return is_swapped(m, n, c.strides[-2] == c.itemsize, c.strides[-1] == c.itemsize)
 
 
 def _may_turn(a: Array, b: Array, c: Array, swapped: bool) -> bool:

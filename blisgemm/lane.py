@@ -13,10 +13,12 @@ import numpy as np
 from . import operands as _operands
 from .forking import compiling
 from .gufunc import driver
-from .outcome import DECLINED, DONE, EXCHANGE, LANE_BATCH, PLAIN, SPARE_EXTENT, TURN_A, TURN_B
+from .lane_limits import fast_lane_kc, fast_lane_terms, stack_lane_terms
+from .outcome import DECLINED, DONE, EXCHANGE, PLAIN, TURN_A, TURN_B
 from .parallel import get_num_threads
+from .rules import LANE_BATCH, SPARE_EXTENT
 from .table import new_table
-from .ways import choose_kernel, fast_lane_kc, fast_lane_terms, narrow_limits, stack_lane_terms, turned_columns
+from .ways import choose_kernel, narrow_limits, turned_columns
 
 __all__ = ["by_lane", "folded_by_lane", "forget_lanes", "is_plain", "lane_of", "planned", "turned"]
 

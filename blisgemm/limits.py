@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 # Largest n for which n x n x n goes direct, by vector set and dtype: alone; alone where the rows of B crowd few sets
-# of L1 (``outcome.CROWDED_BYTES``); as an item of a batch, which pays nothing for a call. What the first two allow the
+# of L1 (``rules.CROWDED_BYTES``); as an item of a batch, which pays nothing for a call. What the first two allow the
 # fast lane does at once, on the calling thread and holding the GIL: up to 350 us.
 # Source, AVX2, Zen 3 VM, one thread, 2026-11-30: direct's time by packed's, with the 1 to 3 us that a plan takes.
 #   alone, A as it lies where packed: n = 96 104 112 120 128 136 144 160, f32 - 0.84 0.95 0.96 1.12 0.92 1.02 1.01, f64
@@ -100,7 +100,7 @@ DIRECT_EDGES_ELSEWHERE = (128, 128, 128)
 # 64x8x4000 1.06 1.05 1.04, 1000x8x1000 1.28 1.26 1.27.
 NARROW_TERMS = 32**3
 
-# Vector sets whose narrow tiles bear rows of A that lie a multiple of ``outcome.A_CROWDED_BYTES`` apart, so that all of
+# Vector sets whose narrow tiles bear rows of A that lie a multiple of ``rules.A_CROWDED_BYTES`` apart, so that all of
 # a tile's rows share one set of L1.
 # Source, 2026-11-30 and 2026-12-01, time of the direct tile by the narrow one's, geometric means over products of 12 to
 # 1024 rows and up to one vector of columns, such rows and others: Zen 3 VM, AVX2 (8 ways, tiles of 12 rows), f32 0.55
@@ -148,7 +148,7 @@ WIDE_BYTES, WIDE_STEPS, WIDE_PADDING = 48 * 1024, 64, 1.15
 # C to NEAR_WIDE_GAIN times as many elements, unless B's rows crowd L1 and more than CROWDED_STEPS of them are met.
 # B passes by in whole rows of at least SWEPT_ROW_BYTES where it takes more than L2, or SWEPT_CROWDED_SHARE of it if its
 # rows crowd L1, and meets up to SWEPT_NEAR_ROWS rows of A, which direct tiles would pad to SWEPT_PADDING times as many;
-# or up to ``FEW`` rows where it takes more than ``outcome.LANE_B_BYTES`` for each.
+# or up to ``FEW`` rows where it takes more than ``rules.LANE_B_BYTES`` for each.
 # Source: Zen 3 VM (512 KiB of L2), AVX2, 2026-12-01, one thread, the same 2,633 products, each in every way. Of the
 # 2,121 with more than 40^3 terms, geometric means of the time of the best of NumPy and MKL by the way's, and the share
 # of products below 0.9: chosen as before (direct up to 120^3 terms, down the columns of C, by the direct tile) f32
@@ -283,7 +283,7 @@ COLUMN_ROWS = {"avx2": 8}
 COLUMN_ROWS_ELSEWHERE = 16
 
 # Columns of B up to which C' = B' A' is computed where A's rows are contiguous: for an A below 64 KiB
-# (``outcome.TURNED_BYTES``), while it fits in L2, and beyond. Vectors then lie along the rows of A, transposed in
+# (``rules.TURNED_BYTES``), while it fits in L2, and beyond. Vectors then lie along the rows of A, transposed in
 # registers, and are full. (Where C is by columns it is the rows of A, and B by columns.)
 # Source, 2026-11-30, speed turned by that of before, 2, 4, 6, 8 columns. Zen 3 VM, AVX2, A of 300 and 1000 square: f32
 # 1.75 1.17 0.76 0.63, 1.82 1.40 0.94 0.77; f64 1.14 0.75 - -, 1.36 0.79 - -; c64 3.3 1.7 1.14 0.88, 3.5 2.0 1.35 0.90;

@@ -17,8 +17,8 @@ from .blocking import Blocking, choose_blocking, footprints, kc_for, low_et_al, 
 from .errors import BlisgemmTypeError, BlisgemmValueError
 from .machine import current
 from .machine.facts import Machine
-from .outcome import A_CROWDED_BYTES, CROWDED_BYTES
 from .parallel import check_threads, choose_ways, get_num_threads, useful_threads
+from .rules import A_CROWDED_BYTES, CROWDED_BYTES, is_swapped
 from .ukernel import catalog
 from .ukernel.spec import SHORT_NAMES, SWEEP_STEPS, KernelSpec
 from .ways import (
@@ -30,7 +30,6 @@ from .ways import (
     runnable,
     strip_steps,
     turned_columns,
-    wants_swap,
     wants_turn,
 )
 from .workspace import buffer_bytes
@@ -277,7 +276,7 @@ def make_plan(
     if blocking is not None:
         blocking = _check_blocking(blocking, spec or choose_kernel(name, "packed")[0])
     limit = get_num_threads() if threads is None else check_threads(threads)
-    swapped = wants_swap(m, n, unit_row=False, unit_column=True)
+    swapped = is_swapped(m, n, unit_row=False, unit_column=True)
     if path is None and wants_turn(m, n, k, name, swapped=swapped, a_rows=True, b_columns=n == 1):
         swapped = not swapped
     access = "columns" if swapped and k > 1 else "rows"  # A's transpose, if C-contiguous, has unit row stride
@@ -344,11 +343,11 @@ def plan_for(
         access: how B (A transposed, if swapped) lies: ``rows`` (unit column stride), ``columns`` (unit row stride)
             or ``general``; the direct path needs one of the first two, those on which B passes rows. ``crowded``:
             rows, of which few sets of L1 hold all.
-        swapped: see ``wants_swap``.
+        swapped: see ``rules.is_swapped``.
         batch: number of products of this shape.
         tuning: in place of what the user's tuning file says.
         a_rows: whether A (B transposed, if swapped) has unit column stride.
-        a_crowded: whether its rows lie a multiple of ``outcome.A_CROWDED_BYTES`` apart.
+        a_crowded: whether its rows lie a multiple of ``rules.A_CROWDED_BYTES`` apart.
     """
     from .tuning import in_force, tuned_blocking
 

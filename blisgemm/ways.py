@@ -1,8 +1,8 @@
 """The way of a product: which path, which kernel, and why, from extents, how B lies and the machine.
 
-Knows: how extents and layout decide. Does not know: from where on each path pays (``limits``), blocks, threads, or what
-a plan is (``plan``). Called by ``plan`` (per new plan), ``api`` and ``cli`` (what the fast lane does),
-``driver`` (``wants_swap``) and ``tuner`` (``model_limits``).
+Knows: how extents and layout decide. Does not know: from where on each path pays (``limits``), what the compiled lane
+decides alike (``rules``), blocks, threads, or what a plan is (``plan``). Called by ``plan`` (per new plan), ``driver``
+(``wants_turn``), ``lane_limits``, ``lane`` and ``tuner`` (``model_limits``).
 """
 
 from __future__ import annotations
@@ -13,23 +13,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from . import limits
-from .blocking import KC_MAX, kc_for
+from .blocking import kc_for
 from .errors import BlisgemmValueError, OverrideError
 from .machine import current, host_isas
 from .machine.facts import Machine
-from .outcome import (
-    COPIED_ROWS,
-    COPIED_SIZE,
-    COPIED_WORK,
-    CROWDED_BYTES,
-    LANE_B_BYTES,
-    LANE_ROWS,
-    SPARE_EXTENT,
-    TURNED_BYTES,
-    TURNED_LEAST,
-    TURNED_ROWS,
-    TURNED_STEPS,
-)
+from .rules import COPIED_ROWS, CROWDED_BYTES, LANE_ROWS, is_copied, is_narrow, is_near, is_turned
 from .ukernel import catalog
 from .ukernel.spec import KernelSpec, rows_together
 
@@ -41,17 +29,14 @@ __all__ = [
     "choose_kernel",
     "choose_way",
     "direct_terms",
-    "fast_lane_kc",
-    "fast_lane_terms",
+    "direct_tile_terms",
     "few_of",
     "model_limits",
     "narrow_limits",
     "reads_a_as_it_lies",
     "runnable",
-    "stack_lane_terms",
     "strip_steps",
     "turned_columns",
-    "wants_swap",
     "wants_turn",
 ]
 
@@ -111,31 +96,16 @@ def choose_kernel(dtype: str, role: str, m: int = 0, n: int = 0) -> tuple[Kernel
     return spec, f"kernel: {spec.name} is the {role} kernel of {machine.isa.name}"
 
 
-def wants_swap(m: int, n: int, *, unit_row: bool, unit_column: bool) -> bool:
-    """Whether to compute C' = B' A': C's transpose has the long unit-stride rows that a micro-tile wants.
-
-    ``unit_row``, ``unit_column``: whether C's row and column stride are one element. A single column is
-    always swapped, so that the lanes run over its rows.
-    """
-    if n == 1:
-        return m > 1
-    return m > 1 and unit_row and not unit_column
-
-
 def wants_turn(m: int, n: int, k: int, dtype: str, *, swapped: bool, a_rows: bool, b_columns: bool) -> bool:
-    """Whether the other one of C = A B and C' = B' A' is computed than ``wants_swap`` says, for few columns of B.
+    """Whether the other one of C = A B and C' = B' A' is computed than ``is_swapped`` says, for few columns of B.
 
     Args:
-        swapped: what ``wants_swap`` says.
+        swapped: what ``is_swapped`` says.
         a_rows, b_columns: whether A's rows, B's columns are contiguous.
     """
     rows, columns, contiguous = (n, m, b_columns) if swapped else (m, n, a_rows)
-    small, near, far, l2_bytes = turned_columns(dtype)
-    if not contiguous or not 2 <= columns <= max(small, near, far):
-        return False
     left_bytes = rows * k * catalog.candidates(dtype, current().isa, "direct")[0].itemsize
-    enough = rows >= TURNED_ROWS and k >= TURNED_STEPS and left_bytes >= TURNED_LEAST
-    return enough and columns <= (small if left_bytes < TURNED_BYTES else near if left_bytes <= l2_bytes else far)
+    return is_turned(rows, columns, k, left_bytes, contiguous, *turned_columns(dtype))
 
 
 def turned_columns(dtype: str) -> tuple[int, int, int, int]:
@@ -271,10 +241,9 @@ def model_limits(dtype: str) -> tuple[int, float]:
 def _way_within(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
     """Return the way, and why, if products go direct up to so many terms, or with B in a share of L2."""
     way, why = _wider_way(asked, terms, share)
-    columns, crowded, least = narrow_limits(asked.dtype)
     of_direct_tiles = way.path == "direct" and way.role in ("direct", "wide") and not way.copied and asked.batch == 1
-    few = asked.n <= (crowded if asked.a_crowded else columns) and asked.m > _kernel(asked, "direct").mr
-    if of_direct_tiles and few and asked.terms >= least:
+    tile_rows, few = _kernel(asked, "direct").mr, narrow_limits(asked.dtype)
+    if of_direct_tiles and is_narrow(asked.m, asked.n, asked.terms, tile_rows, asked.a_crowded, *few):
         return replace(way, role="narrow"), f"{why}; {asked.n} columns are one vector"
     return way, why
 
@@ -284,7 +253,7 @@ def _wider_way(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
     m, n, k = asked.m, asked.n, asked.k
     small, row, column = (_kernel(asked, role) for role in ("direct", "row", "column"))
     least_rows = m if asked.batch == 1 else COPIED_ROWS
-    if not asked.by_rows and k <= kc_for(asked.dtype, k) and _is_copied(asked.terms * small.chains, least_rows, k, n):
+    if not asked.by_rows and k <= kc_for(asked.dtype, k) and is_copied(asked.terms * small.chains, least_rows, k, n):
         return Way("direct", "direct", copied=True), (
             f"path: m n k = {asked.terms:,}, so little that B, without rows of unit stride, is copied, not packed"
         )
@@ -401,7 +370,7 @@ def _rows_that_pass(asked: _Asked) -> tuple[int, int]:
 def _is_near_anyway(asked: _Asked) -> bool:
     """Whether B is so small that it need not pass to be read once."""
     by_rows = asked.m <= LANE_ROWS or asked.machine.isa.name == "avx2"
-    return asked.b_bytes <= (LANE_B_BYTES * asked.m if by_rows else limits.PASSING_BYTES)
+    return is_near(asked.m, asked.b_bytes) if by_rows else asked.b_bytes <= limits.PASSING_BYTES
 
 
 def _way_by_work(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
@@ -455,37 +424,3 @@ def strip_steps(m: int) -> int:
 def few_of(machine: Machine, dtype: str) -> tuple[int, int, int, int]:
     """Return the row of ``limits.FEW`` for a dtype on this machine's vector set."""
     return limits.FEW.get((machine.isa.name, dtype), limits.FEW_ELSEWHERE)
-
-
-def _is_copied(work: int, m: int, k: int, n: int) -> bool:
-    """Whether a small B without unit column stride is copied; ``checks.is_copied`` says the same."""
-    return work <= COPIED_WORK and max(k, n) <= SPARE_EXTENT and (m >= COPIED_ROWS or k * n <= COPIED_SIZE)
-
-
-def fast_lane_kc(dtype: str) -> int:
-    """Return the largest k that is one kc block."""
-    return KC_MAX[dtype]
-
-
-def fast_lane_terms(dtype: str) -> tuple[int, int]:
-    """Return the largest m * n * k that the fast lane does at once: as a rule, and where B's rows crowd few sets of L1.
-
-    A tuned limit may lower them, not raise them.
-    """
-    from .tuning import in_force, lane_terms
-
-    alone, crowded, _ = direct_terms(dtype)
-    most = min(lane_terms(in_force(current()), dtype, alone), direct_tile_terms(dtype))
-    row = (current().isa.name, dtype)
-    if row in limits.NEAR or row in limits.NEAR_TERMS:
-        most = min(most, limits.NEAR_LANE_EDGE**3)
-    return most, min(most, crowded)
-
-
-def stack_lane_terms(dtype: str) -> int:
-    """Return the largest m * n * k of an item of a batch that the lane of small batches does; tuning may lower it."""
-    from .tuning import in_force, lane_terms
-
-    alone, _, item = direct_terms(dtype)
-    most = lane_terms(in_force(current()), dtype, alone)
-    return item if most == alone else min(item, most)

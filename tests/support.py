@@ -24,6 +24,7 @@ if __name__ == "__main__":  # as a script: the library lies above
 
 import blisgemm
 from blisgemm.machine import host_isas
+from blisgemm.rules import is_swapped
 from blisgemm.testing.cases import covering as covering  # as: for the tests that take these from here
 from blisgemm.testing.layouts import INPUT_LAYOUTS as INPUT_LAYOUTS
 from blisgemm.testing.layouts import OUTPUT_LAYOUTS as OUTPUT_LAYOUTS
@@ -34,7 +35,6 @@ from blisgemm.testing.values import draw_reals as draw_reals
 from blisgemm.ukernel import catalog
 from blisgemm.ukernel.operand import steps_of_columns
 from blisgemm.ukernel.spec import SWEEP_STEPS, KernelSpec
-from blisgemm.ways import wants_swap
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -182,7 +182,7 @@ def tiny_plan(
     spec, way, threads = case
     (m, k), n = a.shape, b.shape[-1]
     strides = (0, spec.itemsize) if out is None or out.dtype != np.dtype(spec.acc_dtype) else out.strides
-    swapped = wants_swap(m, n, unit_row=strides[0] == spec.itemsize, unit_column=strides[1] == spec.itemsize)
+    swapped = is_swapped(m, n, strides[0] == spec.itemsize, strides[1] == spec.itemsize)
     rows, columns, read = (n, m, a.T) if swapped else (m, n, b)
     tiles = 5 if (m + n + k) % 2 else 2
     blocking = (tiles * spec.mr, tiles * spec.nr, kc or tiny_kc(spec, way))

@@ -12,13 +12,14 @@ from support import DTYPES
 import blisgemm
 import blisgemm.limits
 from blisgemm.errors import BlisgemmTypeError, BlisgemmValueError
+from blisgemm.lane_limits import fast_lane_terms
 from blisgemm.machine import current
 from blisgemm.machine.known import KNOWN
-from blisgemm.outcome import CROWDED_BYTES
 from blisgemm.plan import Plan, plan_for
+from blisgemm.rules import CROWDED_BYTES
 from blisgemm.ukernel import catalog
 from blisgemm.ukernel.spec import SWEEP_STEPS
-from blisgemm.ways import choose_kernel, direct_terms, fast_lane_terms, few_of, turned_columns
+from blisgemm.ways import choose_kernel, direct_terms, few_of, turned_columns
 
 PACKED = blisgemm.make_plan(70, 70, 70, path="packed", threads=1)
 

@@ -14,9 +14,11 @@ from support import DTYPES, TRANS, draw, expect_equal, surroundings
 
 import blisgemm
 from blisgemm import driver, lane, limits, outcome, workspace
+from blisgemm.lane_limits import fast_lane_kc
 from blisgemm.operands import prepare
+from blisgemm.rules import A_CROWDED_BYTES
 from blisgemm.table import FIRST
-from blisgemm.ways import choose_kernel, fast_lane_kc
+from blisgemm.ways import choose_kernel
 
 # Sides of 4 to 40 are done or copied by the lane, k = 600 is longer than a kc block, 150 is more than the lane does.
 SHAPES = [(4, 4, 4), (1, 5, 3), (5, 1, 3), (40, 33, 20), (9, 2, 600), (150, 151, 149)]
@@ -169,7 +171,7 @@ def test_a_key_leads_to_the_plan_of_the_general_way(dtype: str) -> None:
             left = b.T if op & outcome.EXCHANGE else a
             assert extents == [m, n, k]
             assert a_rows == blisgemm.driver._has_rows(left)
-            assert a_crowded == (left.strides[0] % outcome.A_CROWDED_BYTES == 0)
+            assert a_crowded == (left.strides[0] % A_CROWDED_BYTES == 0)
             plan = blisgemm.driver.plan_operands(
                 prepare(a, b, None, 1, 0, out, False, False, None, None, "same_kind", "K"), 1
             )
@@ -188,7 +190,7 @@ def test_the_lane_leaves_products_of_few_columns_to_a_plan_that_has_a_narrow_til
     fresh[FIRST:] = 0  # no product that it may call by address
     narrow, seen = choose_kernel(dtype, "narrow")[0], set()
     m, k = 130, 64
-    far = np.zeros((m, 2 * outcome.A_CROWDED_BYTES // np.dtype(dtype).itemsize), dtype)[:, :k]
+    far = np.zeros((m, 2 * A_CROWDED_BYTES // np.dtype(dtype).itemsize), dtype)[:, :k]
     for n, a in product((2, 4, 5), (np.zeros((m, k), dtype), far)):
         b, out = np.zeros((k, n), dtype), np.zeros((m, n), dtype)
         key = code(kernel, fresh, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0)

@@ -25,12 +25,13 @@ from blisgemm import lane, limits, tuner
 from blisgemm._version import __version__
 from blisgemm.cli import main
 from blisgemm.driver import plan_operands
+from blisgemm.lane_limits import fast_lane_terms
 from blisgemm.machine import current
 from blisgemm.operands import prepare
 from blisgemm.plan import Plan, plan_for
 from blisgemm.tuner import Ratio, find_choices
 from blisgemm.tuning import NOTHING, Choice, Tuning, as_document, default_file, file, file_in_use, read, shown
-from blisgemm.ways import choose_kernel, direct_terms, fast_lane_terms, model_limits
+from blisgemm.ways import choose_kernel, direct_terms, model_limits
 
 tomli_w = pytest.importorskip("tomli_w")
 

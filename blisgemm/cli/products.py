@@ -88,9 +88,10 @@ class ProductWatch:
         """Return the product as ``matmul`` would run it by this plan: by the fast lane where that does it."""
         from ..api import matmul
         from ..driver import run
+        from ..lane_limits import fast_lane_kc, fast_lane_terms
         from ..operands import prepare
-        from ..outcome import CROWDED_BYTES
-        from ..ways import choose_kernel, fast_lane_kc, fast_lane_terms
+        from ..rules import CROWDED_BYTES
+        from ..ways import choose_kernel
 
         name = self._dtype.name
         limit = fast_lane_terms(name)[b.strides[0] % CROWDED_BYTES == 0]
