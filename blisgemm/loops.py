@@ -131,13 +131,13 @@ def five_loops(kernel, access, blocking, alpha, a, b, beta, c, conj, a_pack, b_p
 
 
 @inlined
-def step_at(number, m, n, k, mc, nb, kc):
-    """Return where step ``number`` of the loops ic, pc, jb begins and ends: in rows, in terms, in columns.
+def step_at(step, m, n, k, mc, nb, kc):
+    """Return where a step of the loops ic, pc, jb begins and ends: in rows, in terms, in columns.
 
-    The step after the last one has no rows and no columns.
+    The step after the last one is empty: it ends where it begins, or before. What is said of step -1 means nothing.
     """
     j_steps, p_steps = ceil_div(n, nb), ceil_div(k, kc)
-    ic, pc, jb = number // (j_steps * p_steps) * mc, number // j_steps % p_steps * kc, number % j_steps * nb
+    ic, pc, jb = step // (j_steps * p_steps) * mc, step // j_steps % p_steps * kc, step % j_steps * nb
     return ic, min(m, ic + mc), pc, min(k, pc + kc), jb, min(n, jb + nb) if ic < m else jb
 
 
@@ -159,6 +159,9 @@ def five_loops_together(kernel, access, blocking, alpha, a, b, beta, c, conj, a_
     slowest would set the pace. Every tile also packs its share of what the next step reads, into the buffer that the
     step before has left. So threads wait for each other once a step; and of 16 that read and write memory, a few pack
     at a time, while the others multiply.
+
+    Step s reads buffer s mod 2 and fills the other one. Step -1 stands before the first: it only packs. Numbers of tiles
+    run on from step to step, so a thread may hold one of the next step while it waits for the end of this one.
 
     Args:
         blocking: (mc, nc, kc, mt), multiples of mr, of nr, any, and of mr.

@@ -136,7 +136,7 @@ def choose_ways(m: int, n: int, mr: int, nr: int, threads: int) -> tuple[int, in
     """Divide micro-panels among threads: (ic ways over rows, jr ways over columns).
 
     Of all grids with at most ``threads`` cells, the one whose busiest cell has the fewest micro-tiles;
-    among equals the fewest cells, then the fewest jr ways, since each of them packs A again.
+    among equals the fewest cells, then the fewest jr ways, since each of them reads A again.
 
     Source: the ways of BLIS (Smith et al., IPDPS 2014), with whole micro-panels counted.
     """

@@ -397,6 +397,9 @@ def _way_by_work(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
         # padding columns to whole tiles may cost more than the 3 to 7 % that the wide tile gains (catalog)
         padded_small, padded_wide = (-(-n // spec.nr) * spec.nr for spec in (small, wide))
         return Way("direct", "wide" if padded_wide <= 1.04 * padded_small else "direct"), why
+    if asked.near is not None:
+        block = f"a block of B, {asked.b_block_bytes / 1024:,.3g} KiB, does not stay in L2 as it lies"
+        return Way("packed", "packed"), f"path: {block}, and {m} rows use it enough to repay packing"
     why = f"path: m n k = {asked.terms:,} > {terms:,}, enough work to repay packing"
     if room:
         why += f", and B's {b_bytes // 1024:,} KiB exceed the {room // 1024:,} KiB of L2 that it could use as it lies"

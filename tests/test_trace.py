@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -244,3 +245,20 @@ def test_columns_that_share_sets_of_l1_are_followed_one_vector_at_a_time() -> No
         events = trace_plan(plan).events
         columns = events["j1"] - events["j0"]
         assert set(columns.tolist()) == {step}
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_a_trace_of_the_other_half_is_cut_for_as_many_threads(half: bool) -> None:
+    plan = plan_on("haswell", 1000, 1000, 500, threads=4)
+    traced = trace(1000, 1000, 500, machine="haswell", threads=4, half=half)
+    assert traced.half == half
+    assert traced.mt < traced.mc and traced.nb > traced.nc
+    if half == plan.half and plan.blocking is not None:
+        assert (traced.mt, traced.nc, traced.nb) == (plan.blocking.mt, plan.blocking.nc, plan.blocking.nb)
+
+
+def test_a_plan_of_a_team_altered_to_one_thread_is_traced_as_one_thread_runs_it() -> None:
+    plan = plan_on("haswell", 400, 400, 300, path="packed", threads=4)
+    alone = trace_plan(replace(plan, ic_ways=1))
+    assert plan.blocking is not None and plan.blocking.nb > plan.blocking.nc
+    assert (alone.mt, alone.nb) == (alone.mc, alone.nc)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..blocking import Blocking, choose_blocking
+from ..blocking import Blocking, choose_blocking, tiles_for
 from ..errors import BlisgemmTypeError, BlisgemmValueError
 from ..machine.facts import Isa, Machine
 from ..plan import Plan
@@ -310,6 +310,8 @@ def trace(
         if blocking is None:
             rows, columns = (n, m) if plan.swapped else (m, n)
             chosen = choose_blocking(there, plan.kernel, rows, columns, k, plan.threads, half=half)
+            if plan.ic_ways > 1:
+                chosen = tiles_for(plan.kernel, chosen, rows, columns, plan.ic_ways)
         plan = replace(plan, half=half, blocking=chosen)
     return trace_plan(plan)
 
@@ -344,9 +346,10 @@ def trace_plan(plan: Plan) -> Trace:
     if kernel and plan.path == "sweep":
         tile_rows = rows_together(kernel, m)
     blocks = blocking or Blocking(m, n, max(1, k), (), ())
+    together = (blocks.mt, blocks.nb) if plan.ic_ways > 1 else (blocks.mc, blocks.nc)
     return Trace(
         m, n, k, plan.dtype, plan.path, "packed" if packed else plan.access, tile_rows,
-        kernel.nr if kernel else 1, blocks.mc, blocks.nc, min(blocks.kc, max(1, k)), blocks.mt, blocks.nb, plan.half,
+        kernel.nr if kernel else 1, blocks.mc, blocks.nc, min(blocks.kc, max(1, k)), *together, plan.half,
         plan.swapped, kernel.name if kernel else "", plan.machine.name, events,
         plan.rows_first and plan.access != "copied", plan.step,
         (plan.packed_shapes[0][0], plan.packed_shapes[1][0]) if packed else (1, 1),
