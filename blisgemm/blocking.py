@@ -89,7 +89,7 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Blocking:
-    """The cache blocks of one product. Units: elements; where it is packed mc % mr == mt % mr == nc % nr == nb % nr == 0.
+    """The cache blocks of one product. Units: elements; packed, mc % mr == mt % mr == nc % nr == nb % nr == 0.
 
     ``mt``: rows of the panel of A that a tile of nc columns takes; ``nb``: columns of B that are packed together. 0
     stands for mc and for nc: one thread packs a block of B at a time and multiplies the whole panel by it.

@@ -160,8 +160,8 @@ def five_loops_together(kernel, access, blocking, alpha, a, b, beta, c, conj, a_
     step before has left. So threads wait for each other once a step; and of 16 that read and write memory, a few pack
     at a time, while the others multiply.
 
-    Step s reads buffer s mod 2 and fills the other one. Step -1 stands before the first: it only packs. Numbers of tiles
-    run on from step to step, so a thread may hold one of the next step while it waits for the end of this one.
+    Step s reads buffer s mod 2 and fills the other one. Step -1 stands before the first: it only packs. Numbers of
+    tiles run on from step to step, so a thread may hold one of the next step while it waits for the end of this one.
 
     Args:
         blocking: (mc, nc, kc, mt), multiples of mr, of nr, any, and of mr.

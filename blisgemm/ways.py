@@ -197,7 +197,8 @@ def choose_way(
     itemsize = choose_kernel(dtype, "direct")[0].itemsize
     asked = _Asked(machine, m, n, k, dtype, access, batch, threads, a_rows, a_crowded, itemsize)
     alone, crowded, item = direct_terms(dtype)
-    most = min(crowded if access == "crowded" else alone, alone if batch == 1 else item)  # whatever is tuned
+    # a tuned limit raises that of a product alone only: where rows crowd L1, or in a batch, it may not exceed ``most``
+    most = min(crowded if access == "crowded" else alone, alone if batch == 1 else item)
     terms, share = model_limits(dtype)
     ruled = asked.near is not None or asked.near_terms is not None
     if ruled:

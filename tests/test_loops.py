@@ -19,6 +19,9 @@ from hypothesis import strategies as st
 from support import draw
 
 from blisgemm import loops, pack
+from blisgemm.blocking import Blocking
+from blisgemm.machine import current
+from blisgemm.plan import Plan
 from blisgemm.ukernel import catalog
 from blisgemm.ukernel.spec import KernelSpec
 
@@ -47,7 +50,7 @@ def multiply(
     """
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
     one, zero = kernel.one, kernel.zero
-    a_packs, b_packs = buffers(kernel, access, a, b, blocking, nb if members else blocking[1])
+    a_packs, b_packs = buffers(kernel, access, a, b, blocking, nb, members)
     if members == 0:
         loops.five_loops(kernel, access, blocking, one, a, b, zero, c, 0, a_packs[0], b_packs[0])
     work = np.zeros(2, np.intp)
@@ -58,19 +61,18 @@ def multiply(
 
 
 def buffers(
-    kernel: KernelSpec, access: str, a: np.ndarray, b: np.ndarray, blocking: tuple[int, int, int, int], nb: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return packed buffers full of NaN, two of each unless all is packed at once, as ``Plan.packed_shapes`` has it."""
-    mc, _, kc, _ = blocking
-    panels = -(-a.shape[0] // mc) * -(-a.shape[1] // kc)
-    rows = mc if access == "packed" else 0
-    return (
-        np.full((min(2, panels), rows // kernel.mr, kc * kernel.mr * kernel.planes), np.nan, a.real.dtype),
-        np.full(
-            (min(2, panels * -(-b.shape[1] // nb)), nb // kernel.nr, kc * kernel.nr * kernel.planes), np.nan,
-            a.real.dtype,
-        ),
+    kernel: KernelSpec, access: str, a: np.ndarray, b: np.ndarray, blocking: tuple[int, int, int, int], nb: int,
+    members: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return the buffers that a plan of a team (``members`` 0: of one thread) borrows, full of NaN."""
+    mc, nc, kc, mt = blocking
+    blocks = Blocking(mc, nc, kc, (), (), mt, nb)
+    plan = Plan(
+        a.shape[0], b.shape[1], a.shape[1], kernel.acc_dtype, "packed", kernel, blocks, current(),
+        ic_ways=2 if members else 1, half=access == "half",
     )  # fmt: skip
+    of_a, of_b = plan.packed_shapes
+    return np.full(of_a, np.nan, a.real.dtype), np.full(of_b, np.nan, a.real.dtype)
 
 
 @settings(max_examples=100, deadline=None)
