@@ -36,8 +36,13 @@ def main() -> None:
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table between this file's markers")
     asked = parser.parse_args()
     from blisgemm.bench.environment import command_line
-    from blisgemm.bench.tables import markdown_table, write_between
+    from blisgemm.bench.tables import check_markers, markdown_table, write_between
 
+    if asked.write:
+        try:
+            check_markers(asked.write, "cuda-ladder")
+        except (OSError, ValueError) as error:
+            raise SystemExit(f"--write: {error}") from None
     torch = importlib.import_module("torch")
     if not torch.cuda.is_available():
         raise SystemExit("torch sees no GPU")

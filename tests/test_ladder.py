@@ -549,6 +549,17 @@ def test_words_that_make_no_sense(words: tuple[str, ...], text: str, capsys: pyt
     assert text in " ".join(capsys.readouterr().err.split())
 
 
+def test_markers_are_counted_before_the_measuring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blisgemm.bench.rungs.climb", None)
+    readme = tmp_path / "README.md"
+    readme.write_text("<!-- ladder:begin -->\n")
+    assert ladder("--write-readme", str(readme)) == 2
+    found = capsys.readouterr()
+    assert "<!-- ladder:end -->; got 1 and 0" in found.err and found.out == ""
+
+
 @pytest.mark.parametrize("words", [["ladder"], ["bench", "--shapes", "8"], ["roofline"]])
 def test_a_picture_of_no_known_format_is_refused_before_the_measuring(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

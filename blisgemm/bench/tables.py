@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..errors import BlisgemmValueError
 from .results import BEST, OURS, Row, Run, Summary, merged, summarize
 
 __all__ = [
     "NAMES",
     "SHORT",
     "about",
+    "check_markers",
     "head_line",
     "markdown",
     "markdown_summaries",
@@ -140,12 +142,29 @@ def write_between(path: Path, name: str, text: str) -> None:
     """Replace what stands between ``<!-- name:begin -->`` and ``<!-- name:end -->`` in a file.
 
     Raises:
-        ValueError: the file doesn't have each of them once.
+        BlisgemmValueError: as ``check_markers``.
+    """
+    before, after = check_markers(path, name)
+    path.write_text(f"{before}\n{text.strip()}\n{after}", encoding="utf-8")
+
+
+def check_markers(path: Path, name: str) -> tuple[str, str]:
+    """Return a file's text up to its begin marker, and from its end marker on; both with the markers.
+
+    Raises:
+        BlisgemmValueError: the file doesn't have each of them once, or the end comes first, or it is no text.
     """
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    whole = path.read_text(encoding="utf-8")
+    try:
+        whole = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BlisgemmValueError(f"{path}: expected text in UTF-8; got {error}") from None
     if whole.count(begin) != 1 or whole.count(end) != 1:
-        raise ValueError(f"{path}: expected one {begin} and one {end}")
-    before, rest = whole.split(begin)
-    after = rest.split(end)[1]
-    path.write_text(f"{before}{begin}\n{text.strip()}\n{end}{after}", encoding="utf-8")
+        raise BlisgemmValueError(
+            f"{path}: expected one {begin} and one {end}; got {whole.count(begin)} and {whole.count(end)}"
+        )
+    before, _, rest = whole.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise BlisgemmValueError(f"{path}: expected {begin} before {end}; got them the other way round")
+    return before + begin, end + after

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ..bench import environment, tables
 from ..bench.shapes import SETS, Case, parse_shapes
-from .console import CommandError, check_output, check_picture, verbatim
+from .console import CommandError, check_markers, check_output, check_picture, verbatim
 from .seconds import seconds_argument
 
 if TYPE_CHECKING:
@@ -202,8 +202,8 @@ def _check_outputs(args: argparse.Namespace) -> None:
         name = f"--{option.replace('_', '-')}"
         if path is not None:
             (check_picture if option == "plot" else check_output)(name, path)
-        if option == "write_readme" and path is not None and not path.is_file():
-            raise CommandError(f"{name}: expected a file with the bench markers; {path} isn't there")
+        if option == "write_readme" and path is not None:
+            check_markers(name, path, args.marker)
     if args.plot is not None:
         if args.saved and args.plot_kind == "blocking":
             raise CommandError("--plot-kind blocking: expected a run that measures, without --from")
@@ -249,10 +249,7 @@ def _write(args: argparse.Namespace, console: Console, runs: Sequence[Run]) -> N
         _plot(args, console, result)
     if args.write_readme is not None:
         table = tables.markdown_summaries(runs) if args.table == "sets" else tables.markdown(result)
-        try:
-            tables.write_between(args.write_readme, args.marker, table)
-        except ValueError as error:
-            raise CommandError(f"--write-readme: {error}") from None
+        tables.write_between(args.write_readme, args.marker, table)
         verbatim(console, f"wrote {args.write_readme}")
 
 

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 __all__ = [
-    "CommandError", "bytes_text", "can_draw", "check_output", "check_picture", "figures_table", "make_console",
-    "print_facts", "print_plan", "print_table", "seconds_text", "verbatim",
+    "CommandError", "bytes_text", "can_draw", "check_markers", "check_output", "check_picture", "figures_table",
+    "make_console", "print_facts", "print_plan", "print_table", "seconds_text", "verbatim",
 ]  # fmt: skip
 
 
@@ -58,6 +58,23 @@ def check_picture(option: str, path: Path) -> None:
     known = FigureCanvasBase.get_supported_filetypes()
     if path.suffix[1:].lower() not in known:
         raise CommandError(f"{option}: expected a file that ends in one of .{', .'.join(sorted(known))}; got {path}")
+
+
+def check_markers(option: str, path: Path, name: str) -> None:
+    """Check, before any work is done, that a table can be put between the markers of that name in a file.
+
+    Raises:
+        CommandError: there is no such file, or it doesn't have each of them once.
+    """
+    from ..bench import tables
+    from ..errors import BlisgemmValueError
+
+    if not path.is_file():
+        raise CommandError(f"{option}: expected a file with the {name} markers; {path} isn't there")
+    try:
+        tables.check_markers(path, name)
+    except BlisgemmValueError as error:
+        raise CommandError(f"{option}: {error}") from None
 
 
 class _Console(Console):

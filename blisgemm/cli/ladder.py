@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from .console import CommandError, check_output, check_picture, figures_table, print_table, seconds_text, verbatim
+from .console import check_markers, check_output, check_picture, figures_table, print_table, seconds_text, verbatim
 from .seconds import seconds_argument
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ def _check_outputs(args: argparse.Namespace) -> None:
         path, name = getattr(args, option), f"--{option.replace('_', '-')}"
         if path not in (None, _STDOUT):
             (check_picture if option == "plot" else check_output)(name, path)
-    if args.write_readme is not None and not args.write_readme.is_file():
-        raise CommandError(f"--write-readme: expected a file with the ladder markers; {args.write_readme} isn't there")
+    if args.write_readme is not None:
+        check_markers("--write-readme", args.write_readme, "ladder")
 
 
 def _print_climb(console: Console, found: Climb) -> None:
@@ -221,10 +221,7 @@ def _write(args: argparse.Namespace, console: Console, found: Climb) -> None:
     if args.write_readme is not None:
         from ..bench.tables import write_between
 
-        try:
-            write_between(args.write_readme, "ladder", _markdown(found))
-        except ValueError as error:
-            raise CommandError(f"--write-readme: {error}") from None
+        write_between(args.write_readme, "ladder", _markdown(found))
         written.append(args.write_readme)
     for path in written if args.json != _STDOUT else ():
         verbatim(console, f"wrote {path}")
