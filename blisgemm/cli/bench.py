@@ -67,9 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is measured, against whom, and where the results go."""
     parser.epilog = (
         "Every library first multiplies small integers, which must come out exact; then all take turns in one "
-        "process. Printed: microseconds, GFLOP/s, the share of this core's fma peak (measured in between), and for "
-        "each peer how many times as long it took (median over the rounds; above 1 blisgemm is faster). Status 1: "
-        "blisgemm was wrong."
+        "process. Printed: microseconds, GFLOP/s, the share of the fma peak of as many threads (measured in between), "
+        "and for each peer how many times as long it took (median over the rounds; above 1 blisgemm is faster). "
+        "Status 1: blisgemm was wrong."
     )
     parser.add_argument(
         "--shapes", type=_shapes, default="square", help=f"any of {', '.join(SETS)}, MxNxK or N, by commas"
