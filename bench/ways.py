@@ -1,9 +1,10 @@
-"""Which way is faster where: packed, direct, sweep, stream and strips on the same products, beside what the plan takes.
+"""Which way is faster where: packed, direct, sweep, stream, strips and turned, beside what the plan takes.
 
 Usage: python bench/ways.py [--dtype f32,f64] [--rows 16,64,300] [--columns 8,16,32,64] [--depths 700,4000]
        [--row-bytes 4096] [--seconds 0.2] [--arch haswell]
 
-One thread, compiled calls only: neither a plan's lookup nor a fast lane is in the figures. Each cell is a product of
+One thread, compiled calls only: neither a plan's lookup nor a fast lane is in the figures. "turned" is the plan's way
+where it computes C' = B' A' though C lies by rows, as for few columns of B. Each cell is a product of
 ``rows`` x k times k x ``columns``: the plan's way, its speed by that of the fastest way, which that is, and the time of
 the faster of NumPy and MKL (through torch, if it is here) by the plan's. The limits in ``blisgemm/limits.py`` are from
 such tables.
@@ -68,6 +69,7 @@ def cell(dtype, m, n, k, options, clock) -> str:  # type: ignore[no-untyped-def]
     from blisgemm.bench.measure import interleave
     from blisgemm.driver import route_of
     from blisgemm.errors import BlisgemmValueError
+    from blisgemm.outcome import EXCHANGE
 
     if options.row_bytes < 0 or options.row_bytes % dtype.itemsize or 0 < options.row_bytes < n * dtype.itemsize:
         raise SystemExit(
@@ -85,14 +87,21 @@ def cell(dtype, m, n, k, options, clock) -> str:  # type: ignore[no-untyped-def]
             plans[path] = blisgemm.make_plan(m, n, k, dtype=dtype.name, threads=1, path=path)
         except BlisgemmValueError:
             continue
-    plans["direct"] = replace(plans["direct"], rows_first=m > plans["direct"].kernel.mr)
-    plans[chosen.path] = chosen
-    calls = {path: partial(route_of(plan), one, a, b, zero, out, 0) for path, plan in plans.items()}
-    for path, call in calls.items():
+    rows = n if plans["direct"].swapped else m
+    plans["direct"] = replace(plans["direct"], rows_first=rows > plans["direct"].kernel.mr)
+    taken = chosen.path if chosen.swapped == plans["packed"].swapped else "turned"
+    plans[taken] = chosen
+    # a swapped plan is of C' = B' A', and the columns of B, as it lies here, are no rows to read as they lie
+    plans = {way: replace(plan, half=plan.half and (not plan.swapped or n == row == 1)) for way, plan in plans.items()}
+    calls = {
+        way: partial(route_of(plan), one, a, b, zero, out, EXCHANGE if plan.swapped else 0)
+        for way, plan in plans.items()
+    }
+    for way, call in calls.items():
         out[:] = 0
         call()
         if not (out == a @ b).all():
-            raise SystemExit(f"{path} is wrong at {m} x {n} x {k}")
+            raise SystemExit(f"{way} is wrong at {m} x {n} x {k}")
     calls["NumPy"] = partial(np.matmul, a, b, out=out)
     try:
         import torch
@@ -103,10 +112,10 @@ def cell(dtype, m, n, k, options, clock) -> str:  # type: ignore[no-untyped-def]
     except ImportError:
         pass
     times = {name: median(of) for name, of in interleave(calls, seconds=options.seconds, clock=clock).items()}
-    fastest = min(plans, key=lambda path: times[path])
+    fastest = min(plans, key=lambda way: times[way])
     peer = min(times[name] for name in ("NumPy", "MKL") if name in times)
-    ours = times[chosen.path]
-    return f"{chosen.path:6s} {times[fastest] / ours:.2f} of {fastest:6s} x peer {peer / ours:.2f}"
+    ours = times[taken]
+    return f"{taken:6s} {times[fastest] / ours:.2f} of {fastest:6s} x peer {peer / ours:.2f}"
 
 
 if __name__ == "__main__":

@@ -523,3 +523,16 @@ def test_ways_measures_every_path_of_a_product() -> None:
     command += ["--depths", "30", "--seconds", "0.01"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "9 rows" in done.stdout and "x peer" in done.stdout
+
+
+@pytest.mark.parametrize("row_bytes", ["0", "4096"])
+def test_ways_measures_turned_products_and_single_columns(row_bytes: str) -> None:
+    command = [sys.executable, str(REPOSITORY / "bench" / "ways.py"), "--dtype", "f32,f64", "--rows", "300"]
+    command += ["--columns", "2,1,8", "--depths", "300", "--seconds", "0.01", "--row-bytes", row_bytes]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if "rows" in line]
+    assert len(lines) == 2 and all(line.count("x peer") == 3 for line in lines)
+    for line, dtype in zip(lines, ("float32", "float64"), strict=True):
+        if blisgemm.make_plan(300, 2, 300, dtype, threads=1).swapped:
+            assert line.split()[2] == "turned"
