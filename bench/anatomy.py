@@ -31,9 +31,13 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=given.positive_list, default="1000,2000", help="n, by commas")
     parser.add_argument("--dtype", type=given.dtype_list, default="f32,f64", help="by commas")
-    parser.add_argument("--shapes", help="mr x nr by commas, e.g. 12x32,8x48; the plan's own kernel by default")
+    parser.add_argument(
+        "--shapes", type=given.tile_list, help="mr x nr by commas, e.g. 12x32,8x48; the plan's own kernel by default"
+    )
     parser.add_argument("--arch", help="as BLISGEMM_ARCH: haswell, skylake-x, sse2")
-    parser.add_argument("--seconds", type=float, default=3.0, help="about how long per table (default 3)")
+    parser.add_argument(
+        "--seconds", type=given.positive_seconds, default=3.0, help="about how long per table (default 3)"
+    )
     return parser.parse_args()
 
 
@@ -55,10 +59,8 @@ def main() -> None:
     rng = np.random.default_rng(0)
     print(f"{machine_line()}; {clock_name}", flush=True)
     for dtype in options.dtype:
-        kernels = [blisgemm.make_plan(2000, 2000, 2000, dtype, path="packed").kernel]
-        if options.shapes:
-            shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
-            kernels = [replace(kernels[0], mr=mr, nr=nr) for mr, nr in shapes]
+        own = blisgemm.make_plan(2000, 2000, 2000, dtype, path="packed").kernel
+        kernels = given.kernels_of(own, options.shapes)
         for n in options.sizes:
             a, b, c = (np.empty((n, n), dtype) for _ in range(3))
             useful = Case("square", n, n, n).flops(dtype)

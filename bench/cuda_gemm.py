@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import options  # noqa: F401  (puts this checkout before an installed one)
+import options  # also puts this checkout before an installed one
 
 from blisgemm import cuda
 
@@ -52,7 +52,7 @@ def main() -> None:
     """Verify, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", type=lambda text: text.split(","), help="groups (default: all)")
-    parser.add_argument("--rounds", type=int, default=7, help="samples of each (default 7)")
+    parser.add_argument("--rounds", type=options.positive, default=7, help="samples of each (default 7)")
     asked = parser.parse_args()
     torch = importlib.import_module("torch")
     if not torch.cuda.is_available():

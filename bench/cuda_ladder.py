@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import options  # noqa: F401  (puts this checkout before an installed one)
+import options  # also puts this checkout before an installed one
 
 SIZES = ((1, 1, 1), (33, 33, 33), (127, 127, 127), (129, 129, 129), (300, 77, 129), (1, 257, 5), (257, 1, 68),
          (128, 132, 64), (192, 256, 96), (64, 128, 31))  # fmt: skip
@@ -30,9 +30,9 @@ Multiply = Callable[[Any, Any, Any], Any]
 def main() -> None:
     """Verify, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=4096, help="m = n = k (default 4096)")
+    parser.add_argument("--size", type=options.positive, default=4096, help="m = n = k (default 4096)")
     parser.add_argument("--rungs", type=lambda text: text.split(","), help="g0 ... g7 (default: all)")
-    parser.add_argument("--rounds", type=int, default=10, help="launches of each (default 10)")
+    parser.add_argument("--rounds", type=options.positive, default=10, help="launches of each (default 10)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table between this file's markers")
     asked = parser.parse_args()
     from blisgemm.bench.environment import command_line

@@ -21,14 +21,18 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dtype", choices=given.SHORT_NAMES, default="f32")
-    parser.add_argument("--shapes", help="mr x nr by commas, e.g. 12x32,8x48; the plan's own kernel by default")
+    parser.add_argument(
+        "--shapes", type=given.tile_list, help="mr x nr by commas, e.g. 12x32,8x48; the plan's own kernel by default"
+    )
     parser.add_argument("--unrolls", type=given.positive_list, help="k steps per turn, by commas; the kernel's own")
     parser.add_argument("--kcs", type=given.positive_list, default="128,192,256,320,384,512", help="by commas")
     parser.add_argument("--sizes", type=given.positive_list, default="500,1000,2000", help="n, by commas")
-    parser.add_argument("--mc", type=int, help="rows of the panel of A, instead of the model's")
-    parser.add_argument("--nc", type=int, help="columns of the block of B, instead of the model's")
+    parser.add_argument("--mc", type=given.positive, help="rows of the panel of A, instead of the model's")
+    parser.add_argument("--nc", type=given.positive, help="columns of the block of B, instead of the model's")
     parser.add_argument("--arch", help="as BLISGEMM_ARCH; NumPy's BLAS is held to the like: haswell, skylake-x, sse2")
-    parser.add_argument("--seconds", type=float, default=10.0, help="about how long per size and kernel (default 10)")
+    parser.add_argument(
+        "--seconds", type=given.positive_seconds, default=10.0, help="about how long per size and kernel (default 10)"
+    )
     parser.add_argument("--no-numpy", action="store_true", help="leave np.matmul out")
     return parser.parse_args()
 
@@ -58,12 +62,14 @@ def main() -> None:
     rng = np.random.default_rng(0)
     print(machine_line(), flush=True)
     own = blisgemm.make_plan(2000, 2000, 2000, dtype).kernel
-    kernels = [own]
-    if options.shapes:
-        shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
-        kernels = [replace(own, mr=mr, nr=nr) for mr, nr in shapes]
+    kernels = given.kernels_of(own, options.shapes)
     if options.unrolls:
         kernels = [replace(kernel, unroll=unroll) for kernel in kernels for unroll in options.unrolls]
+    for kernel in kernels:
+        for name, step in (("mc", kernel.mr), ("nc", kernel.nr)):
+            most = getattr(options, name)
+            if most is not None and most < step:
+                raise SystemExit(f"--{name}: expected at least {step}, a tile of {kernel.name}; got {most}")
     for kernel in kernels:
         call, work = resident_kernel(kernel)(1e9)
         resident = interleave({"blisgemm": call}, seconds=1)["blisgemm"]
@@ -79,8 +85,8 @@ def main() -> None:
             calls = {}
             for kc_most in options.kcs:
                 kc = balanced(n, kc_most, KC_STEP)
-                nc_most = options.nc or max(kernel.nr, model.nc * model.kc // kc // kernel.nr * kernel.nr)
-                nc = balanced(n, nc_most, kernel.nr)
+                nc_most = options.nc or max(kernel.nr, model.nc * model.kc // kc)
+                nc = balanced(n, nc_most // kernel.nr * kernel.nr, kernel.nr)
                 mc = (options.mc or model.mc) // kernel.mr * kernel.mr
                 plan = blisgemm.make_plan(
                     n, n, n, dtype, kernel=kernel, blocking=(mc, nc, kc), path="packed", threads=1

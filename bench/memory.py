@@ -91,9 +91,9 @@ def measure(library: str, case: str, n: int, dtype: str) -> None:
 def main() -> None:
     """Run every case in a process of its own and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=2000, help="n (default 2000)")
+    parser.add_argument("--size", type=given.positive, default=2000, help="n (default 2000)")
     parser.add_argument("--dtypes", type=given.dtype_list, default="f32,c128", help="by commas")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=given.positive, default=1)
     parser.add_argument("--case", nargs=2, metavar=("LIBRARY", "CASE"), help="one case, in this process")
     options = parser.parse_args()
     given.set_environment(options.threads)

@@ -25,8 +25,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dtype", type=given.dtype_list, default="f32", help="f32, f64, c64 or c128; or several")
-    parser.add_argument("--seconds", type=float, default=0.3, help="per row (default 0.3)")
-    parser.add_argument("--items", type=int, default=10_000, help="of the batches (default 10000)")
+    parser.add_argument("--seconds", type=given.positive_seconds, default=0.3, help="per row (default 0.3)")
+    parser.add_argument("--items", type=given.positive, default=10_000, help="of the batches (default 10000)")
     options = parser.parse_args()
     given.set_environment(1)
     from blisgemm.bench.environment import command_line, machine_line

@@ -60,7 +60,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dtypes", type=given.dtype_list, default="f32,f64,c64,c128", help="by commas")
-    parser.add_argument("--repeat", type=int, default=5, help="processes per number (default 5; cold: 1)")
+    parser.add_argument("--repeat", type=given.positive, default=5, help="processes per number (default 5; cold: 1)")
     options = parser.parse_args()
     given.set_environment(1)
     from blisgemm.bench.environment import command_line, machine_line

@@ -148,11 +148,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=given.positive_list, default="384,1000,2000", help="n, by commas")
     parser.add_argument("--dtype", type=given.dtype_list, default="f32,f64", help="by commas")
-    parser.add_argument("--threads", type=int, default=2, help="how many (default 2)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="about how long per table (default 2)")
+    parser.add_argument("--threads", type=given.positive, default=2, help="how many (default 2)")
+    parser.add_argument(
+        "--seconds", type=given.positive_seconds, default=2.0, help="about how long per table (default 2)"
+    )
     options = parser.parse_args()
     if options.threads < 2:
         parser.error(f"--threads: expected at least 2; got {options.threads}")
+    if min(options.sizes) < options.threads:
+        parser.error(
+            f"--sizes: expected n of at least {options.threads}, a row for each thread; got {min(options.sizes)}"
+        )
     given.set_environment(options.threads)
 
     import blisgemm

@@ -499,6 +499,44 @@ def test_a_script_of_bench_says_what_an_argument_should_be(words: tuple[str, str
 @pytest.mark.parametrize(
     ("script", "words", "told"),
     [
+        ("anatomy.py", ["--shapes", "8y48"], "--shapes: expected mr x nr by commas, e.g. 12x32,8x48; got '8y48'"),
+        ("anatomy.py", ["--shapes", "8x3"], "--shapes: mr, nr: expected mr >= 1 and nr a positive multiple of"),
+        ("anatomy.py", ["--seconds", "-1"], "--seconds: expected seconds above 0; got '-1'"),
+        ("kc.py", ["--shapes", "8x"], "--shapes: expected mr x nr by commas, e.g. 12x32,8x48; got '8x'"),
+        ("kc.py", ["--shapes", "900x48"], "--shapes: mr, nr: expected at most"),
+        ("kc.py", ["--seconds", "-1"], "--seconds: expected seconds above 0; got '-1'"),
+        ("kc.py", ["--nc", "1"], "--nc: expected at least"),
+        ("kc.py", ["--mc", "0"], "--mc: expected an integer >= 1; got '0'"),
+        (
+            "threads.py",
+            ["--threads", "200", "--sizes", "640,64"],
+            "--sizes: expected n of at least 200, a row for each",
+        ),
+        ("threads.py", ["--threads", "1"], "--threads: expected at least 2; got 1"),
+        ("threads.py", ["--threads", "two"], "--threads: expected an integer >= 1; got 'two'"),
+        ("threads.py", ["--seconds", "-1"], "--seconds: expected seconds above 0; got '-1'"),
+        ("overhead.py", ["--seconds", "-1"], "--seconds: expected seconds above 0; got '-1'"),
+        ("overhead.py", ["--items", "0"], "--items: expected an integer >= 1; got '0'"),
+        ("memory.py", ["--size", "0"], "--size: expected an integer >= 1; got '0'"),
+        ("startup.py", ["--repeat", "0"], "--repeat: expected an integer >= 1; got '0'"),
+    ],
+)
+def test_every_script_of_bench_refuses_what_it_cannot_measure(script: str, words: list[str], told: str) -> None:
+    command = [sys.executable, str(REPOSITORY / "bench" / script), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode != 0 and "Traceback" not in done.stderr, done.stderr
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "told"),
+    [
+        (
+            "kc.py",
+            ["--shapes", "4x16", "--sizes", "70", "--kcs", "64", "--nc", "40", "--seconds", "0.01"],
+            "kc 40 nc 32",
+        ),
+        ("anatomy.py", ["--shapes", "4x16", "--sizes", "70", "--dtype", "f32", "--seconds", "0.01"], "of B"),
         ("overhead.py", ["--seconds", "0.001", "--items", "10"], "plain route: lookup"),
         ("threads.py", ["--sizes", "64", "--dtype", "f32", "--seconds", "0.01"], "waiting"),
     ],
