@@ -28,7 +28,8 @@ from blisgemm.bench.measure import Spread, geometric_mean, interleave, ratios, s
 from blisgemm.bench.operands import MOST_SETS, allocate, one_set
 from blisgemm.bench.peak import bare_fmas, repeat_fmas
 from blisgemm.bench.peers import PEERS, AbsentError, UnsupportedError, load, numpy_matmul
-from blisgemm.bench.results import BEST, OURS, Roof, Row, Run, read_json, summarize, write_json
+from blisgemm.bench.results import BEST, OURS, Roof, Row, Run, summarize, write_json
+from blisgemm.bench.saved import read_json
 from blisgemm.bench.shapes import LAYOUTS, SETS, Case, parse_shapes
 from blisgemm.cli import main
 from blisgemm.parallel import ALONE
@@ -301,9 +302,8 @@ def test_json_and_csv_are_complete(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_saved_run_is_read_again_as_it_was(tmp_path: Path) -> None:
     roof = Roof("L2", 1e9, 2.0, 0.4)
     rows = [some_row(Case("batched", 2, 3, 4, batch=(7, 2), a="T")), replace(some_row(threads=2), roof=roof)]
-    run = Run(
-        "python -m blisgemm bench", {"machine": "zen3", "date": "2026-11-30"}, {"numpy": "2"}, {"mkl": "no"}, rows
-    )
+    facts = environment.machine_facts()
+    run = Run(["python -m blisgemm bench"], [facts.pop("date")], facts, {"numpy": "2"}, {"mkl": "no"}, rows)
     write_json(tmp_path / "r.json", run)
     assert read_json(tmp_path / "r.json") == run
 
@@ -317,7 +317,7 @@ def test_tables_of_saved_runs_need_no_measuring(
     monkeypatch.setattr("blisgemm.bench.trial.Trial.measure", None)
     readme.write_text("<!-- sets:begin -->\n<!-- sets:end -->\n")
     words = ["--from", str(first), str(second), "--csv", str(tmp_path / "r.csv")]
-    assert bench(*words, "--table", "sets", "--marker", "sets", "--write-readme", str(readme)) == 0
+    assert main(["bench", *words, "--table", "sets", "--marker", "sets", "--write-readme", str(readme)]) == 0
     lines = readme.read_text().splitlines()
     assert lines[1].startswith("| shapes | threads | dtype | × NumPy | × best | least × best |")
     assert [line.split(" | ")[:2] for line in lines[3:6]] == [["| 5x6x7", "1"], ["| 7", "1"], ["| 7", "2"]]
@@ -326,11 +326,8 @@ def test_tables_of_saved_runs_need_no_measuring(
     other = json.loads(second.read_text())
     other["machine"]["processor"] = "another"
     second.write_text(json.dumps(other))
-    assert bench("--from", str(first), str(second)) == 2
-    assert "--from: expected runs of one machine and its versions; processor" in capsys.readouterr().err
-    second.write_text("{}")
-    assert bench("--from", str(second)) == 2
-    assert "expected a file that bench --json wrote" in capsys.readouterr().err
+    assert main(["bench", "--from", str(first), str(second)]) == 2
+    assert f"--from: {second}: machine.processor: expected" in capsys.readouterr().err
 
 
 def test_the_least_share_of_a_roof_is_of_products_that_take_their_time() -> None:

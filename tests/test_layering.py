@@ -20,9 +20,10 @@ PACKAGE = REPOSITORY / "blisgemm"
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli.*",),
-    ("bench.plots",),
+    ("bench.plots", "bench.saved"),
     ("bench.rungs_picture",),
     ("bench.tables", "bench.trial", "bench.rungs"),
+    ("bench.merge",),
     ("bench.results", "bench.blocks"),
     ("bench.parts", "bench.rates"),
     ("bench.peak", "bench.operands", "bench.peers.__init__"),

@@ -66,14 +66,16 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _panels(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """Return the rows by (dtype, threads), with a title for each."""
-    panels: dict[tuple[str, int], list[Row]] = {}
+    """Return the rows that were measured alike, with a title for each panel."""
+    panels: dict[str, list[Row]] = {}
     for row in rows:
-        panels.setdefault((row.dtype, row.threads), []).append(row)
-    return [
-        (f"{dtype}, {threads} thread{'s' * (threads > 1)}, {members[0].state}", members)
-        for (dtype, threads), members in panels.items()
-    ]
+        title = f"{row.dtype}, {row.threads} thread{'s' * (row.threads > 1)}, {row.state}{_new(row)}"
+        panels.setdefault(title, []).append(row)
+    return list(panels.items())
+
+
+def _new(row: Row) -> str:
+    return ", new arrays" if row.out == "new" else ""
 
 
 def _libraries(rows: Sequence[Row]) -> list[str]:
@@ -139,7 +141,7 @@ def _fills_a_grid(rows: Sequence[Row]) -> bool:
 
 
 def _ratio_grids(panels: list[tuple[str, list[Row]]]) -> Any:
-    """One row of panels per (dtype, threads), one column per k: their time / ours for the best peer."""
+    """One row of panels per title of ``_panels``, one column per k: their time / ours for the best peer."""
     ks = sorted({row.case.k for _, members in panels for row in members})
     ms = sorted({row.case.m for _, members in panels for row in members})
     ns = sorted({row.case.n for _, members in panels for row in members})
@@ -164,7 +166,7 @@ def _ratio_grids(panels: list[tuple[str, list[Row]]]) -> Any:
 
 
 def _ratio_list(panels: list[tuple[str, list[Row]]]) -> Any:
-    """One panel per (dtype, threads): a line per shape, a column per peer."""
+    """One panel per title of ``_panels``: a line per shape, a column per peer."""
     peers = list(dict.fromkeys(peer for _, members in panels for row in members for peer in row.ratios if peer != BEST))
     peers += [BEST]
     norm = _norm([spread.median for _, members in panels for row in members for spread in row.ratios.values()])
@@ -229,14 +231,15 @@ def _hide_rest(axes: Any, used: int) -> None:
 
 
 def _draw_threads(rows: Sequence[Row]) -> Any:
-    """Draw GFLOP/s against the number of threads, a panel per shape and dtype; dashes: perfect scaling."""
-    panels: dict[tuple[str, str], list[Row]] = {}
+    """Draw GFLOP/s against the number of threads, a panel per shape measured alike; dashes: perfect scaling."""
+    panels: dict[str, list[Row]] = {}
     for row in rows:
-        panels.setdefault((row.case.label, row.dtype), []).append(row)
+        cold = ", cold" if row.state == "cold" else ""
+        panels.setdefault(f"{row.case.label}, {row.dtype}{cold}{_new(row)}", []).append(row)
     columns = min(2 if len(panels) in (2, 4) else 3, len(panels))
     lines = -(-len(panels) // columns)
     figure, axes = _figure(columns, lines, 4.2 * columns + 0.6, 3.5 * lines + 0.6)
-    for ax, ((label, dtype), members) in zip(axes.flat, panels.items(), strict=False):
+    for ax, (title, members) in zip(axes.flat, panels.items(), strict=False):
         members = sorted(members, key=lambda row: row.threads)
         counts = [row.threads for row in members]
         first = members[0]
@@ -256,7 +259,7 @@ def _draw_threads(rows: Sequence[Row]) -> Any:
         ax.set_ylim(0, max(row.peak_gflops for row in members))
         ax.set_xlabel("threads")
         ax.set_ylabel("GFLOP/s")
-        ax.set_title(f"{label}, {dtype}\ntop: fma peak of so many threads together", fontsize=10)
+        ax.set_title(f"{title}\ntop: fma peak of so many threads together", fontsize=10)
         ax.grid(alpha=0.25)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], fontsize=9, loc="outside lower center", ncols=min(4, len(labels)))

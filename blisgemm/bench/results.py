@@ -1,7 +1,8 @@
-"""What was measured, as values: rows, their summaries, and the same as JSON (also back again) and CSV.
+"""What was measured, as values: rows, their summaries, and the same as JSON and CSV.
 
 Knows: which numbers a row has and what they mean together. Does not know: how they were measured or how they
-look. Called by ``trial``, ``tables``, ``plots`` and ``cli.bench``.
+look, or how JSON is read (``saved``). Called by ``trial``, ``tables``, ``plots``, ``saved``, ``merge`` and
+``cli.bench``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,19 @@ from .shapes import Case
 
 __all__ = [
     "BEST",
+    "FORMAT",
     "OURS",
+    "Alike",
     "Roof",
     "Row",
     "Run",
     "Summary",
-    "merged",
-    "read_json",
     "summarize",
     "write_csv",
     "write_json",
 ]
+
+Alike = tuple[str, str, int, str, str]  # set of shapes, dtype, threads, state, out
 
 OURS, BEST = "blisgemm", "best"
 _LONG_ENOUGH = 20e-6  # seconds of a product, from which on a call, 0.3 to 1 µs, is a few per cent
@@ -88,6 +91,11 @@ class Row:
         return [name for name in self.seconds if name != OURS and self.gflops(name) > 1.2 * self.peak_gflops]
 
     @property
+    def alike(self) -> Alike:
+        """What the rows of one mean have in common."""
+        return self.case.group, self.dtype, self.threads, self.state, self.out
+
+    @property
     def of_peak(self) -> float:
         """Our share of the fma peak."""
         return self.gflops() / self.peak_gflops
@@ -95,9 +103,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """One set of shapes, dtype and number of threads against one peer: geometric mean and minimum of the ratios.
+    """One set of shapes, measured alike, against one peer: geometric mean and minimum of the ratios.
 
     Attributes:
+        state, out: as a row's: hot and cold operands, results given and new are never in one mean.
         least_roof: the least of our shares of a roofline below the fma peak, of single products that take long enough
             for it to matter (``_LONG_ENOUGH``); 1 where there is none.
     """
@@ -105,6 +114,8 @@ class Summary:
     group: str
     dtype: str
     threads: int
+    state: str
+    out: str
     peer: str
     rows: int
     geometric_mean: float
@@ -112,56 +123,55 @@ class Summary:
     minimum_at: str
     least_roof: float = 1.0
 
+    @property
+    def alike(self) -> Alike:
+        """What its rows have in common."""
+        return self.group, self.dtype, self.threads, self.state, self.out
+
 
 @dataclass(frozen=True)
 class Run:
-    """A whole run."""
+    """A whole run, or several of one machine put together (``merge``).
 
-    command: str
+    Attributes:
+        commands: what measured it, each once.
+        dates: on which days, in order, as ISO 8601 writes them.
+        machine: facts about it, and versions, by name.
+        peers: their versions by name.
+        absent: why a peer isn't there.
+    """
+
+    commands: list[str]
+    dates: list[str]
     machine: dict[str, str]
     peers: dict[str, str]
     absent: dict[str, str]
     rows: list[Row]
 
+    @property
+    def command(self) -> str:
+        """The commands as one line of code: how they all begin, and what each goes on with."""
+        if len(self.commands) == 1:
+            return self.commands[0]
+        words = [command.split(" ") for command in self.commands]
+        shortest = min(map(len, words))
+        differ = (at for at in range(shortest) if len({each[at] for each in words}) > 1)
+        same = next(differ, shortest - 1)  # each goes on with a word at least
+        return f"{' '.join(words[0][:same])}` with `{'`, `'.join(' '.join(each[same:]) for each in words)}"
 
-def merged(runs: Sequence[Run]) -> Run:
-    """Return runs on one machine as one, their commands in a row. They may have had some of its cores each.
-
-    Raises:
-        ValueError: they are of several machines, or of other versions.
-    """
-    first = runs[0]
-    for run in runs:
-        facts = {name: (first.machine.get(name), run.machine.get(name)) for name in {**first.machine, **run.machine}}
-        for name, (expected, got) in facts.items():
-            if name not in ("date", "cores") and expected != got:
-                raise ValueError(f"expected runs of one machine and its versions; {name}: {expected!r} and {got!r}")
-    commands = _together(list(dict.fromkeys(run.command for run in runs)))
-    dates = sorted({run.machine["date"] for run in runs})
-    cores = max((run.machine.get("cores", "1") for run in runs), key=int)
-    machine = {**first.machine, "cores": cores, "date": " to ".join(dict.fromkeys([dates[0], dates[-1]]))}
-    peers = {name: version for run in runs for name, version in run.peers.items()}
-    absent = {name: why for run in runs for name, why in run.absent.items() if name not in peers}
-    return Run(commands, machine, peers, absent, [row for run in runs for row in run.rows])
-
-
-def _together(commands: list[str]) -> str:
-    """Return commands as one line of code: how they all begin, and what each goes on with."""
-    if len(commands) == 1:
-        return commands[0]
-    words = [command.split(" ") for command in commands]
-    differ = (at for at, column in enumerate(zip(*words, strict=False)) if len(set(column)) > 1)
-    same = next(differ, min(map(len, words)))
-    return f"{' '.join(words[0][:same])}` with `{'`, `'.join(' '.join(each[same:]) for each in words)}"
+    @property
+    def date(self) -> str:
+        """The day, or the first and the last."""
+        return " to ".join(dict.fromkeys([self.dates[0], self.dates[-1]]))
 
 
 def summarize(rows: Sequence[Row]) -> list[Summary]:
     """Return the summaries, peers in the rows' order and the best peer last."""
-    groups: dict[tuple[str, str, int], list[Row]] = {}
+    groups: dict[Alike, list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.case.group, row.dtype, row.threads), []).append(row)
+        groups.setdefault(row.alike, []).append(row)
     found = []
-    for (group, dtype, threads), members in groups.items():
+    for alike, members in groups.items():
         peers = list(dict.fromkeys(peer for row in members for peer in row.ratios if peer != BEST))
         for peer in [*peers, BEST] if peers else []:
             those = [row for row in members if peer in row.ratios]
@@ -169,7 +179,7 @@ def summarize(rows: Sequence[Row]) -> list[Summary]:
             mean = geometric_mean(row.ratios[peer].median for row in those)
             roof = min((row.roof.share for row in those if row.roof and _is_long(row)), default=1.0)
             least = worst.ratios[peer].median
-            found.append(Summary(group, dtype, threads, peer, len(those), mean, least, worst.case.label, roof))
+            found.append(Summary(*alike, peer, len(those), mean, least, worst.case.label, roof))
     return found
 
 
@@ -185,43 +195,17 @@ def _flat(row: Row) -> dict[str, Any]:
     return {**case, "label": row.case.label, **flat, "gflops": gflops, "of_peak": row.of_peak}
 
 
-_FORMAT = 2  # counts changes of the layout; 1 had the peak of our own microkernel in place of bare fmas
+FORMAT = 2  # counts changes of the layout; 1 had the peak of our own microkernel in place of bare fmas
 
 
 def write_json(path: Path, run: Run) -> None:
-    """Write everything."""
+    """Write everything; what can be told from the rest, such as labels and summaries, too."""
     whole = {
-        "format": _FORMAT, "command": run.command, "machine": run.machine, "peers": run.peers, "absent": run.absent,
+        "format": FORMAT, "command": run.command, "commands": run.commands,
+        "machine": {**run.machine, "date": run.date}, "dates": run.dates, "peers": run.peers, "absent": run.absent,
         "rows": [_flat(row) for row in run.rows], "summaries": [asdict(s) for s in summarize(run.rows)],
     }  # fmt: skip
     path.write_text(json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def read_json(path: Path) -> Run:
-    """Return the run that ``write_json`` wrote.
-
-    Raises:
-        ValueError: the file is something else.
-    """
-    try:
-        whole = json.loads(path.read_text(encoding="utf-8"))
-        if whole["format"] != _FORMAT:
-            raise ValueError(f"expected format {_FORMAT}; got {whole['format']!r}")
-        rows = [_row(flat) for flat in whole["rows"]]
-        return Run(whole["command"], whole["machine"], whole["peers"], whole["absent"], rows)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: expected a file that bench --json wrote; {type(error).__name__}: {error}") from None
-
-
-def _row(flat: dict[str, Any]) -> Row:
-    """Return the row of a flat one."""
-    about: dict[str, Any] = {x.name: flat[x.name] for x in fields(Case)}
-    case = Case(**{**about, "batch": tuple(about["batch"])})
-    own: dict[str, Any] = {x.name: flat[x.name] for x in fields(Row) if x.name != "case"}
-    for name in ("seconds", "ratios"):
-        own[name] = {library: Spread(**values) for library, values in own[name].items()}
-    own["roof"] = Roof(**own["roof"]) if own["roof"] else None
-    return Row(case=case, **own)
 
 
 def write_csv(path: Path, run: Run) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BlisgemmValueError
-from .results import BEST, OURS, Row, Run, Summary, merged, summarize
+from .merge import merged
+from .results import BEST, OURS, Alike, Row, Run, Summary, summarize
 
 __all__ = [
     "NAMES",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 _MOST_LABELS = 8  # in a cell; source: our choice
+_OUTS = {"given": "`out=` given", "new": "results in new arrays"}
 
 NAMES = {"numpy": "NumPy", "mkl": "MKL", "torch": "torch", "openblas": "OpenBLAS", "blis": "BLIS", "best": "best"}
 SHORT = {"float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128"}
@@ -60,8 +62,10 @@ def _width(peer: str) -> int:
 def summary_line(summary: Summary) -> str:
     """Return a summary in one line."""
     threads = f"{summary.threads} thread" + "s" * (summary.threads > 1)
+    new = ", new arrays" if summary.out == "new" else ""
     return (
-        f"{summary.group:<8} {SHORT[summary.dtype]:<4} {threads:<9} × {NAMES.get(summary.peer, summary.peer):<8} "
+        f"{summary.group:<8} {SHORT[summary.dtype]:<4} {threads:<9} {summary.state}{new} "
+        f"× {NAMES.get(summary.peer, summary.peer):<8} "
         f"geometric mean {summary.geometric_mean:.2f}, least {summary.minimum:.2f} ({summary.minimum_at}), "
         f"{summary.rows} rows"
     )
@@ -72,14 +76,15 @@ def about(run: Run) -> str:
     f = run.machine
     threads = sorted({row.threads for row in run.rows})
     states = sorted({row.state for row in run.rows})
-    given = "`out=` given" if all(row.out == "given" for row in run.rows) else "results in new arrays"
+    outs = {row.out for row in run.rows}
+    given = " and ".join(text for out, text in _OUTS.items() if out in outs)
     clocks = sorted({row.clock for row in run.rows})
     counted = " and ".join(map(str, threads)) + (" threads" if threads != [1] else " thread")
     peers = "".join(f", {NAMES.get(name, name)} {version}" for name, version in run.peers.items() if name != "numpy")
     return (
         f"{counted}, {' and '.join(states)} caches, {' and '.join(clocks)}, {given}. {f['processor']} "
         f"({f['machine']}, {f['vectors']}; {f['caches']}; {f['cores']} cores), Python {f['python']}, "
-        f"NumPy {f['numpy']}{peers}, Numba {f['numba']}, {f['date']}. `{run.command}`."
+        f"NumPy {f['numpy']}{peers}, Numba {f['numba']}, {run.date}. `{run.command}`."
     )
 
 
@@ -87,13 +92,15 @@ def markdown(run: Run) -> str:
     """Return the whole run as a Markdown table, and below it what it is of."""
     peers = [peer for peer in run.peers if any(peer in row.ratios for row in run.rows)]
     several = len({row.threads for row in run.rows}) > 1
+    states, outs = _differ(run.rows)
     roofs = any(row.roof for row in run.rows)
     header = ["dtype", "m×n×k" if any(not row.case.label.isdigit() for row in run.rows) else "n"]
-    header += ["threads"] * several + ["GFLOP/s", "of peak"] + ["of roof"] * roofs
+    header += ["threads"] * several + ["caches"] * states + ["out"] * outs
+    header += ["GFLOP/s", "of peak"] + ["of roof"] * roofs
     header += [f"× {NAMES.get(peer, peer)}" for peer in peers]
     rows = []
     for row in run.rows:
-        cells = [row.dtype, row.case.label] + [str(row.threads)] * several
+        cells = [row.dtype, row.case.label] + [str(row.threads)] * several + [row.state] * states + [row.out] * outs
         cells += [f"{row.gflops():.3g}" if row.gflops() < 100 else f"{row.gflops():.0f}", f"{row.of_peak:.0%}"]
         cells += [f"{row.roof.share:.0%} ({row.roof.level})" if row.roof else ""] * roofs
         cells += [str(row.ratios[peer]) if peer in row.ratios else "" for peer in peers]
@@ -101,32 +108,41 @@ def markdown(run: Run) -> str:
     return f"{markdown_table(header, rows)}\n\n{about(run)}"
 
 
+def _differ(rows: Sequence[Row]) -> tuple[bool, bool]:
+    """Return whether some rows are hot and some cold, and whether some results were given and some new."""
+    return len({row.state for row in rows}) > 1, len({row.out for row in rows}) > 1
+
+
 def markdown_summaries(runs: Sequence[Run]) -> str:
-    """Return a line for each set of shapes, dtype and number of threads, and below it what they are of.
+    """Return a line for each set of shapes that was measured alike in a run, and below it what they are of.
 
     The runs are of one machine and of the same versions.
     """
-    peers = list(dict.fromkeys(peer for run in runs for peer in run.peers))
-    header = ["shapes", "threads", "dtype", *(f"× {NAMES.get(peer, peer)}" for peer in peers)]
-    header += ["× best", "least × best", "least of roof"]
+    whole = merged(runs)
+    peers = list(whole.peers)
+    states, outs = _differ(whole.rows)
+    header = ["shapes", "threads", "dtype", *["caches"] * states, *["out"] * outs]
+    header += [*(f"× {NAMES.get(peer, peer)}" for peer in peers), "× best", "least × best", "least of roof"]
     rows = []
     for run in runs:
-        found: dict[tuple[str, str, int], dict[str, Summary]] = {}
+        found: dict[Alike, dict[str, Summary]] = {}
         for summary in summarize(run.rows):
-            found.setdefault((summary.group, summary.dtype, summary.threads), {})[summary.peer] = summary
-        for (group, dtype, threads), by_peer in found.items():
+            found.setdefault(summary.alike, {})[summary.peer] = summary
+        for alike, by_peer in found.items():
+            group, dtype, threads, state, out = alike
             best = by_peer[BEST]
-            name = group if group != "shape" else _shapes_of(run)
+            name = group if group != "shape" else _shapes_of(run, alike)
             means = [f"{by_peer[peer].geometric_mean:.2f}" if peer in by_peer else "" for peer in peers]
             roof = f"{best.least_roof:.0%}" if best.least_roof < 1 else ""
             least = f"{best.minimum:.2f} ({best.minimum_at})"
-            rows.append([name, str(threads), dtype, *means, f"{best.geometric_mean:.2f}", least, roof])
-    return f"{markdown_table(header, rows)}\n\n{about(merged(runs))}"
+            how = [str(threads), dtype, *[state] * states, *[out] * outs]
+            rows.append([name, *how, *means, f"{best.geometric_mean:.2f}", least, roof])
+    return f"{markdown_table(header, rows)}\n\n{about(whole)}"
 
 
-def _shapes_of(run: Run) -> str:
-    """Return the shapes that a run was given one by one: all, or the first and the last of many."""
-    labels = list(dict.fromkeys(row.case.label for row in run.rows if row.case.group == "shape"))
+def _shapes_of(run: Run, alike: Alike) -> str:
+    """Return the shapes of a line that were given one by one: all, or the first and the last of many."""
+    labels = list(dict.fromkeys(row.case.label for row in run.rows if row.alike == alike))
     if len(labels) > _MOST_LABELS:
         labels = [*labels[:2], f"… {labels[-1]} ({len(labels)})"]
     return ", ".join(labels)

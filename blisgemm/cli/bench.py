@@ -16,6 +16,7 @@ from rich.console import Console
 
 from ..bench import environment, tables
 from ..bench.shapes import SETS, Case, parse_shapes
+from ..errors import BlisgemmValueError
 from .console import CommandError, check_markers, check_output, check_picture, verbatim
 from .seconds import seconds_argument
 
@@ -97,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--marker", default="bench", help="name of the markers (default: bench)")
     parser.add_argument(
         "--from", dest="saved", type=Path, nargs="+", metavar="FILE",
-        help="measure nothing: tables and pictures of what --json has written, on one machine",
+        help="measure nothing: tables and pictures of what --json has written, on one machine with the same versions",
     )  # fmt: skip
 
 
@@ -120,15 +121,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _read(paths: Sequence[Path]) -> list[Run]:
-    from ..bench.results import merged, read_json
+    from ..bench.merge import merged
+    from ..bench.saved import read_json
 
     try:
         runs = [read_json(path) for path in paths]
-        merged(runs)
-    except (OSError, ValueError) as error:
+        merged(runs, list(map(str, paths)))
+    except (OSError, BlisgemmValueError) as error:
         raise CommandError(f"--from: {error}") from None
-    if not all(run.rows for run in runs):
-        raise CommandError("--from: expected files with rows; got one without")
     return runs
 
 
@@ -142,6 +142,7 @@ def _measure(args: argparse.Namespace, console: Console) -> tuple[Run, int]:
     for name, reason in absent.items():
         _note(f"{name}: absent: {reason}")
     machine = environment.machine_facts()
+    date = machine.pop("date")
     verbatim(console, environment.machine_line())
     for name, peer in peers.items():
         verbatim(console, f"{tables.NAMES[name]} {peer.version}")
@@ -170,7 +171,7 @@ def _measure(args: argparse.Namespace, console: Console) -> tuple[Run, int]:
         _note(f"interrupted after {len(rows)} rows")
     versions = {name: peer.version for name, peer in peers.items()}
     command = environment.command_line(without=_OUTPUTS)
-    return Run(command, machine, versions, {**absent, **trial.wrong}, rows), status
+    return Run([command], [date], machine, versions, {**absent, **trial.wrong}, rows), status
 
 
 def _note(text: str) -> None:
@@ -236,7 +237,8 @@ def _print_summaries(console: Console, result: Run) -> None:
 
 
 def _write(args: argparse.Namespace, console: Console, runs: Sequence[Run]) -> None:
-    from ..bench.results import merged, write_csv, write_json
+    from ..bench.merge import merged
+    from ..bench.results import write_csv, write_json
 
     result = merged(runs)
     writers: dict[str, Callable[[Path, Any], None]] = {"json": write_json, "csv": write_csv}
