@@ -231,6 +231,8 @@ def test_a_peer_that_cannot_do_a_dtype_is_skipped_by_name(
         (["--json", "/no/such/folder/x.json"], "--json"),
         (["--csv", "/no/such/folder/x.csv"], "--csv"),
         (["--write-readme", "/no/such/file"], "--write-readme"),
+        (["--table", "sets"], "--table"),
+        (["--marker", "x"], "--marker"),
         (["--arch", "skx"], "--arch"),
     ],
 )

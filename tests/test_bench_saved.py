@@ -5,6 +5,7 @@ Knows: the files that ``bench --json`` writes. Does not know: how anything is me
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -283,3 +284,88 @@ def test_a_line_of_a_set_names_its_own_shapes(tmp_path: Path) -> None:
     readme.write_text("<!-- bench:begin -->\n<!-- bench:end -->\n")
     assert main(["bench", "--from", path, "--table", "sets", "--write-readme", str(readme)]) == 0
     assert "| 8 | 1 | float32 |" in readme.read_text() and "| 9 | 2 | float32 |" in readme.read_text()
+
+
+# ---- what would do nothing -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--shapes", "square"], ["--dtype", "f32,f64"], ["--threads", "1"], ["--peers", "numpy"], ["--seconds", "2"],
+        ["--arch", "haswell"], ["--cold"], ["--new"],
+    ],
+)  # fmt: skip
+def test_what_only_measuring_uses_is_refused_beside_from(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = saved(tmp_path / "r.json", run_of(row()))
+    line = refused(capsys, "--from", path, *words)
+    assert f"error: {words[0]}: expected none of these beside --from" in line
+
+
+@pytest.mark.parametrize("words", [["--table", "rows"], ["--table", "sets"], ["--marker", "bench"]])
+@pytest.mark.parametrize("from_file", [True, False])
+def test_table_and_marker_are_refused_without_a_place(
+    words: list[str], from_file: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = saved(tmp_path / "r.json", run_of(row()))
+    line = refused(capsys, *(["--from", path] if from_file else ["--shapes", "5"]), *words)
+    assert f"error: {words[0]}: expected --write-readme beside it" in line
+
+
+def test_scaling_needs_a_product_on_several_numbers_of_threads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    first, second = (saved(tmp_path / f"{n}.json", run_of(row(8, threads=n))) for n in (1, 2))
+    third = saved(tmp_path / "3.json", run_of(row(9, threads=3)))
+    words = ["--plot", str(tmp_path / "x.png"), "--plot-kind", "threads"]
+    assert "on at least two numbers of threads" in refused(capsys, "--from", first, *words)
+    assert "got threads 1, 3" in refused(capsys, "--from", first, third, *words)
+    assert not (tmp_path / "x.png").exists()
+    assert main(["bench", "--from", first, second, *words]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("none\n", "expected one <!-- bench:begin --> and one <!-- bench:end -->; got 0 and 0"),
+        ("<!-- bench:begin -->\n<!-- bench:end -->\n" * 2, "got 2 and 2"),
+        ("<!-- bench:end -->\n<!-- bench:begin -->\n", "the other way round"),
+        ("\xff<!-- bench:begin -->\n<!-- bench:end -->\n", "expected text in UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("from_file", [True, False])
+def test_markers_are_counted_before_anything_is_done(
+    text: str, told: str, from_file: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    measured: list[Any] = []
+    monkeypatch.setattr("blisgemm.bench.trial.Trial.measure", lambda *args: measured.append(args))
+    monkeypatch.setattr("blisgemm.bench.trial.load_peers", lambda *args: measured.append(args))
+    readme, out = tmp_path / "README.md", tmp_path / "r.csv"
+    readme.write_text(text, encoding="latin-1")
+    path = saved(tmp_path / "r.json", run_of(row()))
+    words = ["--from", path] if from_file else ["--shapes", "5", "--seconds", "0"]
+    line = refused(capsys, *words, "--csv", str(out), "--write-readme", str(readme))
+    assert f"--write-readme: {readme}: " in line and told in line
+    assert measured == [] and not out.exists() and readme.read_text(encoding="latin-1") == text
+
+
+def test_blocks_need_a_plain_product_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("blisgemm.bench.trial.load_peers", None)
+    words = ["--shapes", "matvec", "--plot", str(tmp_path / "x.png"), "--plot-kind", "blocking"]
+    assert "expected a product of two plain matrices in --shapes" in refused(capsys, *words)
+
+
+def test_a_good_file_is_written_again_as_csv(tmp_path: Path) -> None:
+    path = saved(tmp_path / "r.json", run_of(row(8), row(9, state="cold")))
+    assert main(["bench", "--from", path, "--csv", str(tmp_path / "r.csv")]) == 0
+    lines = list(csv.DictReader((tmp_path / "r.csv").open()))
+    assert [(line["shape"], line["state"], line["library"]) for line in lines] == [
+        (shape, state, library) for shape, state in (("8", "hot"), ("9", "cold")) for library in (OURS, "numpy")
+    ]

@@ -31,6 +31,12 @@ _PEERS = ("numpy", "mkl", "torch", "openblas", "blis")
 _DTYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
 _OUTPUTS = ("--json", "--csv", "--plot", "--plot-kind", "--write-readme", "--table", "--marker")
 _PLOT_KINDS = ("rate", "ratio", "blocking", "threads")
+# Options that only measuring uses, and those of a table that is written, with what they are unless given.
+_MEASURING: dict[str, Any] = {
+    "shapes": parse_shapes("square"), "dtype": ["f32", "f64"], "threads": [1], "peers": list(_PEERS), "seconds": 2.0,
+    "arch": None, "cold": False, "new": False,
+}  # fmt: skip
+_OF_TABLE = {"table": "rows", "marker": "bench"}
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 
@@ -73,17 +79,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Status 1: blisgemm was wrong."
     )
     parser.add_argument(
-        "--shapes", type=_shapes, default="square", help=f"any of {', '.join(SETS)}, MxNxK or N, by commas"
+        "--shapes", type=_shapes, help=f"any of {', '.join(SETS)}, MxNxK or N, by commas (default: square)"
     )
-    parser.add_argument("--dtype", type=_words(tuple(_DTYPES)), default="f32,f64", help="f32, f64, c64, c128 by commas")
-    parser.add_argument("--threads", type=_threads, default="1", help="numbers of threads by commas (default: 1)")
-    parser.add_argument(
-        "--peers", type=_words(_PEERS), default=",".join(_PEERS), help=f"of {', '.join(_PEERS)} (default: all)"
-    )
-    parser.add_argument("--seconds", type=seconds_argument, default=2.0, help="about how long per row (default: 2)")
+    parser.add_argument("--dtype", type=_words(tuple(_DTYPES)), help="f32, f64, c64, c128 by commas (default: f32,f64)")
+    parser.add_argument("--threads", type=_threads, help="numbers of threads by commas (default: 1)")
+    parser.add_argument("--peers", type=_words(_PEERS), help=f"of {', '.join(_PEERS)} (default: all)")
+    parser.add_argument("--seconds", type=seconds_argument, help="about how long per row (default: 2)")
     parser.add_argument("--arch", help="as BLISGEMM_ARCH, for the peers too: haswell forces AVX2")
-    parser.add_argument("--cold", action="store_true", help="rotate operands through more memory than the caches")
-    parser.add_argument("--new", action="store_true", help="let every call make a new array in place of using out=")
+    parser.add_argument(
+        "--cold", action="store_const", const=True, help="rotate operands through more memory than the caches"
+    )
+    parser.add_argument(
+        "--new", action="store_const", const=True, help="let every call make a new array in place of using out="
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write one line per row and library")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture (.png, .svg); one per set of shapes")
@@ -93,9 +101,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="put a table between the markers of README.md",
     )  # fmt: skip
     parser.add_argument(
-        "--table", choices=("rows", "sets"), default="rows", help="a line for each row, or for each set of shapes"
+        "--table", choices=("rows", "sets"), help="a line for each row (default), or for each set of shapes"
     )
-    parser.add_argument("--marker", default="bench", help="name of the markers (default: bench)")
+    parser.add_argument("--marker", help="name of the markers (default: bench)")
     parser.add_argument(
         "--from", dest="saved", type=Path, nargs="+", metavar="FILE",
         help="measure nothing: tables and pictures of what --json has written, on one machine with the same versions",
@@ -104,9 +112,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Measure, print and write; return 1 if a product of blisgemm was wrong."""
+    args = _settled(args)
     _check_outputs(args)
     if args.saved:
         runs = _read(args.saved)
+        if args.plot_kind == "threads":
+            _check_threads(runs)
         for each in runs:
             _print_summaries(console, each)
         _write(args, console, runs)
@@ -118,6 +129,32 @@ def run(args: argparse.Namespace, console: Console) -> int:
         if result.rows:
             _write(args, console, [result])
     return status
+
+
+def _settled(args: argparse.Namespace) -> argparse.Namespace:
+    """Return the arguments with what they are unless given; raise for those that would do nothing."""
+    for names, why in (
+        (_MEASURING if args.saved else (), "expected none of these beside --from, which measures nothing"),
+        (_OF_TABLE if args.write_readme is None else (), "expected --write-readme beside it"),
+    ):
+        given = [f"--{name}" for name in names if getattr(args, name) is not None]
+        if given:
+            raise CommandError(f"{', '.join(given)}: {why}")
+    unless = {name: value for name, value in {**_MEASURING, **_OF_TABLE}.items() if getattr(args, name) is None}
+    return argparse.Namespace(**{**vars(args), **unless})
+
+
+def _check_threads(runs: Sequence[Run]) -> None:
+    """Raise if no product was measured on several numbers of threads."""
+    counts: dict[Any, set[int]] = {}
+    for row in (row for run in runs for row in run.rows):
+        counts.setdefault((row.case, row.dtype, row.state, row.out), set()).add(row.threads)
+    if max(map(len, counts.values())) < 2:
+        got = ", ".join(map(str, sorted(set().union(*counts.values()))))
+        raise CommandError(
+            f"--plot-kind threads: expected a product on at least two numbers of threads in the files of --from; "
+            f"got threads {got}"
+        )
 
 
 def _read(paths: Sequence[Path]) -> list[Run]:
@@ -210,6 +247,8 @@ def _check_outputs(args: argparse.Namespace) -> None:
             raise CommandError("--plot-kind blocking: expected a run that measures, without --from")
         if args.plot_kind == "threads" and len(args.threads) < 2 and not args.saved:
             raise CommandError("--plot-kind threads: expected at least two numbers in --threads, e.g. 1,2")
+        if args.plot_kind == "blocking":
+            _one_product(args.shapes)
     elif args.plot_kind is not None:
         raise CommandError(f"--plot-kind {args.plot_kind}: expected --plot FILE beside it")
 
