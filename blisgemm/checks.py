@@ -90,7 +90,7 @@ def fast_lane(
     Args:
         table_object: an array as ``table`` lays it out. Its limits are kc_max, the largest k that is one kc block;
             work_limit, the largest m * n * k that is done here, and crowded_limit, the same where the rows of B crowd
-            few sets of L1; few_small, few_near, few_far, l2_bytes: see ``ways.turned_columns``; narrow_columns,
+            few sets of L1; few_shallow, few_deep, few_far, l2_bytes: see ``ways.turned_columns``; narrow_columns,
             narrow_crowded, narrow_terms: from where on a tile for few columns is faster than the one that is here
             (``ways.narrow_limits``). Larger products are done here if their key has a row: by the function that it
             names.
@@ -119,7 +119,7 @@ def fast_lane(
         return DECLINED
     table = open_integers(table_object)
     kc_max, work_limit, crowded_limit = table[0], table[1], table[2]
-    few_small, few_near, few_far, l2_bytes = table[3], table[4], table[5], table[6]
+    few_shallow, few_deep, few_far, l2_bytes = table[3], table[4], table[5], table[6]
     narrow_columns, narrow_crowded, narrow_terms = table[7], table[8], table[9]
     terms = m * n * k
     longest = max(m, n, k)
@@ -129,7 +129,7 @@ def fast_lane(
     swapped = is_swapped(m, n, c.strides[0] == c.itemsize, c.strides[1] == c.itemsize)
     rows, columns, distance = (n, m, b.strides[0]) if swapped else (m, n, a.strides[1])
     left_bytes, unit = rows * k * c.itemsize, distance == c.itemsize
-    if is_turned(rows, columns, k, left_bytes, unit, few_small, few_near, few_far, l2_bytes):
+    if is_turned(rows, columns, k, left_bytes, unit, few_shallow, few_deep, few_far, l2_bytes):
         swapped = not swapped
     if swapped:
         a, b, c = b.T, a.T, c.T

@@ -282,30 +282,29 @@ STREAMED_GRAMS = ("avx512",)
 COLUMN_ROWS = {"avx2": 8}
 COLUMN_ROWS_ELSEWHERE = 16
 
-# Columns of B up to which C' = B' A' is computed where A's rows are contiguous: for an A below 64 KiB
-# (``rules.TURNED_BYTES``), while it fits in L2, and beyond. Vectors then lie along the rows of A, transposed in
-# registers, and are full. (Where C is by columns it is the rows of A, and B by columns.)
-# Source, 2026-11-30, speed turned by that of before, 2, 4, 6, 8 columns. Zen 3 VM, AVX2, A of 300 and 1000 square: f32
-# 1.75 1.17 0.76 0.63, 1.82 1.40 0.94 0.77; f64 1.14 0.75 - -, 1.36 0.79 - -; c64 3.3 1.7 1.14 0.88, 3.5 2.0 1.35 0.90;
-# c128 1.9 0.98 1.36 1.00, 2.0 0.99 1.39 0.95. Emerald Rapids, AVX-512, 300, 1000, 3000 square, 2, 4, 6, 8, 12, 16
-# columns: f32 2.4 1.85 1.26 1.26 0.79 0.63, 2.0 1.9 1.46 1.41 1.11 1.08, 2.1 2.1 1.8 1.7 1.26 1.17; f64 1.5 1.05 0.69
-# 0.68 0.67 0.54, 1.4 1.4 1.2 1.1 0.71 0.62, 1.4 1.4 1.3 1.4 0.78 0.63; c64 3.9 2.1 1.4 1.06, 3.1 1.8 1.4 1.03, 2.3 1.5
-# 1.08 0.96; c128 2.6 1.24 0.91 0.65, 2.0 1.2 0.84 0.67, 1.2 0.87 0.70 0.57. Of 64 square and smaller, or with 16
-# columns of A, level or slower on both. Since there are narrow tiles (``NARROW_TERMS``), turned by narrow: f32
-# 300x6x300 1.00, 1000x4x1000 1.48, 1000x8x1000 1.03, 2000x12x2000 0.63, 3000x10x500 0.76; f64 300x4x300 0.86,
-# 1000x3x1000 0.96, 1000x8x1000 0.74, 2000x6x2000 0.74. The fastest other way's time by turned's over many shapes, A of
-# 16 to 64 KiB, to L2, beyond (the grid of ``NEAR``; on Zen 3 a quarter of it): Emerald Rapids f32 2 columns 1.67 2.1
-# 1.9, 4 1.32 1.64 1.67, 8 0.91 1.10 1.25; f64 2 1.20 1.45 1.45, 4 0.96 1.05 1.19; Zen 3 f32 2 1.33 1.52 1.54, 4 1.06
-# 1.14 1.19, f64 2 0.98 1.06 1.25.
+# Columns of B up to which C' = B' A' is computed where A's rows are contiguous: for an A of fewer than
+# ``rules.TURNED_DEEP`` columns, a deeper one that fits in L2, and one that doesn't. Vectors then lie along the rows of
+# A, transposed in registers, and are full. (Where C is by columns it is the rows of A, and B by columns.)
+# Source: the products of ``NEAR`` and ``NEAR_TERMS`` with 16 to 1024 rows, time of the fastest of direct and narrow
+# tiles by turned's, geometric means of those with 64, 128, 256, 512, 1024, 4096 columns of an A of 16 KiB to L2:
+# Emerald Rapids f32 4 columns 1.23 1.41 1.50 1.61 1.80 1.82, 8 0.81 0.95 1.03 1.11 1.21 1.17, 16 0.4 to 0.6; f64 2
+# columns 1.20 1.30 1.40 1.44 1.47 1.68, 4 0.89 0.97 1.01 1.15 1.15 1.21, 8 0.6 to 0.7; Zen 3 f32 4 0.96 1.06 1.10 1.11
+# 1.25 1.34, 8 0.5 to 0.6, f64 2 0.92 0.98 1.01 1.14 1.18 1.31, 4 0.7 to 0.8. In the mean of 279 and 287 products of 2,
+# 4 and 8 columns of 8 KiB and more, what this rule chooses takes 0.2 % (f32) and 0.1 % (f64; Zen 3 0.3, 0.2) longer
+# than the faster of the two; the one before, by A's bytes, from 16 KiB and 64 columns on, 2.1 and 2.0 % (0.8, 0.4).
+# Complex, Zen 3, 2026-12-01, A of 32 x 64 to 300 x 300: c64 2 columns 1.6 to 3.1, 3 1.3 to 1.9, 4 1.24 to 1.8, 6 1.0 to
+# 1.2; c128 2 1.2 to 1.7, 3 0.9 to 1.1, 4 0.86 to 0.94, 6 1.03 to 1.3. Emerald Rapids, 2026-11-30, 300, 1000, 3000
+# square, 2, 4, 6, 8 columns: c64 3.9 2.1 1.4 1.06, 3.1 1.8 1.4 1.03, 2.3 1.5 1.08 0.96; c128 2.6 1.24 0.91 0.65, 2.0
+# 1.2 0.84 0.67, 1.2 0.87 0.70 0.57.
 TURNED_COLUMNS = {
     ("avx512", "float32"): (4, 8, 8),
-    ("avx512", "float64"): (2, 2, 4),
+    ("avx512", "float64"): (2, 4, 4),
     ("avx512", "complex64"): (0, 6, 6),
     ("avx512", "complex128"): (0, 3, 3),
-    ("avx2", "float32"): (4, 4, 4),
+    ("avx2", "float32"): (2, 4, 4),
     ("avx2", "float64"): (0, 2, 2),
-    ("avx2", "complex64"): (0, 6, 6),
-    ("avx2", "complex128"): (0, 6, 6),
+    ("avx2", "complex64"): (4, 6, 6),
+    ("avx2", "complex128"): (2, 6, 6),
 }
 
 # Columns of C up to which the packed path reads an A of contiguous rows as it lies, by vector set and dtype.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "A_CROWDED_BYTES", "COPIED_ROWS", "COPIED_SIZE", "COPIED_WORK", "CROWDED_BYTES", "LANE_BATCH", "LANE_B_BYTES",
-    "LANE_ROWS", "SPARE_EXTENT", "TURNED_BYTES", "TURNED_LEAST", "TURNED_ROWS", "TURNED_STEPS",
+    "LANE_ROWS", "SPARE_EXTENT", "TURNED_DEEP", "TURNED_LEAST", "TURNED_ROWS", "TURNED_STEPS",
     "is_copied", "is_narrow", "is_near", "is_swapped", "is_turned",
 ]  # fmt: skip
 
@@ -43,9 +43,9 @@ CROWDED_BYTES = 2048
 A_CROWDED_BYTES = 4096
 
 # A with few columns of B is turned, so that vectors lie along A's rows, not along the few columns, if A takes at least
-# TURNED_LEAST bytes, and has so many columns and rows. ``limits.TURNED_COLUMNS`` says how few columns of B: for an A
-# below TURNED_BYTES, one that fits in L2, and a larger one.
-TURNED_LEAST, TURNED_BYTES, TURNED_STEPS, TURNED_ROWS = 16 * 1024, 64 * 1024, 64, 16
+# TURNED_LEAST bytes, and has so many columns and rows. ``limits.TURNED_COLUMNS`` says how few columns of B: for an A of
+# fewer than TURNED_DEEP columns, a deeper one that fits in L2, and one that doesn't.
+TURNED_LEAST, TURNED_STEPS, TURNED_ROWS, TURNED_DEEP = 8 * 1024, 32, 16, 256
 
 
 def is_swapped(m: int, n: int, unit_row: bool, unit_column: bool) -> bool:
@@ -58,16 +58,16 @@ def is_swapped(m: int, n: int, unit_row: bool, unit_column: bool) -> bool:
 
 
 def is_turned(
-    rows: int, columns: int, k: int, left_bytes: int, contiguous: bool, small: int, near: int, far: int, l2_bytes: int
+    rows: int, columns: int, k: int, left_bytes: int, contiguous: bool, shallow: int, deep: int, far: int, l2_bytes: int
 ) -> bool:
     """Whether to overrule ``is_swapped`` since the right operand has few columns, so that vectors lie along the left.
 
     Args:
         rows, columns: of the product as ``is_swapped`` has it: the left operand's and the right one's.
         left_bytes, contiguous: what the left operand takes, and whether its rows are contiguous.
-        small, near, far, l2_bytes: see ``ways.turned_columns``.
+        shallow, deep, far, l2_bytes: see ``ways.turned_columns``.
     """
-    few = small if left_bytes < TURNED_BYTES else near if left_bytes <= l2_bytes else far
+    few = far if left_bytes > l2_bytes else deep if k >= TURNED_DEEP else shallow
     enough = rows >= TURNED_ROWS and k >= TURNED_STEPS and left_bytes >= TURNED_LEAST
     return contiguous and enough and columns >= 2 and columns <= few
 

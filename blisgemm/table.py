@@ -5,7 +5,7 @@ Knows: where each number lies in one array of int64. Does not know: how limits a
 
 ::
 
-    kc_max, work_limit, crowded_limit, few_small, few_near, few_far, l2_bytes,
+    kc_max, work_limit, crowded_limit, few_shallow, few_deep, few_far, l2_bytes,
     narrow_columns, narrow_crowded, narrow_terms | row | ... ROWS rows
 
 A row is (key, address of the compiled function, kc, rows_first). A key has one row, which the last that came has; a
