@@ -10,6 +10,7 @@ import itertools
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -573,3 +574,15 @@ def test_ways_measures_turned_products_and_single_columns(row_bytes: str) -> Non
     for line, dtype in zip(lines, ("float32", "float64"), strict=True):
         if blisgemm.make_plan(300, 2, 300, dtype, threads=1).swapped:
             assert line.split()[2] == "turned"
+
+
+def test_a_call_that_compiles_at_first_is_repeated_as_often_as_a_quick_one() -> None:
+    calls = []
+
+    def call() -> None:
+        if not calls:
+            time.sleep(0.02)
+        calls.append(1)
+
+    interleave({"x": call}, seconds=0, rounds=(1, 1))
+    assert len(calls) > 100  # of about 200 µs
