@@ -17,6 +17,7 @@ from .lane import by_lane, folded_by_lane, is_plain, turned
 from .outcome import VECTORS
 from .parallel import check_threads, get_num_threads
 from .plan import Plan, numpy_plan
+from .ways import runnable
 
 __all__ = ["explain", "gemm", "matmul"]
 
@@ -117,6 +118,13 @@ def _checked_plan(plan: Any, natural: Plan) -> Plan:
             f"plan: expected one for m, n, k = {natural.m}, {natural.n}, {natural.k} in {natural.dtype}; "
             f"got one for {plan.m}, {plan.n}, {plan.k} in {plan.dtype}"
         )
+    if plan.path in ("scale", "empty", "numpy") or plan.kernel is None or plan.blocking is None:
+        raise BlisgemmValueError(
+            f"plan: expected one with a kernel and blocks for this product; got the {plan.path} path"
+        )
+    if plan.kernel.acc_dtype != plan.dtype:
+        raise BlisgemmValueError(f"plan: expected a kernel for {plan.dtype}; got {plan.kernel.name}")
+    runnable(plan.kernel)  # the plan may come from another machine
     return plan
 
 

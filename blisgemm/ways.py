@@ -269,7 +269,10 @@ def _wider_way(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
                 "columns are transposed in registers"
             )
         return Way("packed", "packed"), "path: B's columns have unit stride, so vectors of it must be packed"
-    near = asked.near
+    near, at_once = asked.near, min(terms, limits.NEAR_LANE_EDGE**3)
+    if (near is not None or asked.near_terms is not None) and asked.terms <= at_once and k <= kc_for(asked.dtype, k):
+        why = f"path: m n k = {asked.terms:,} <= {at_once:,}, too little work for anything but the first tile at once"
+        return Way("direct", "direct"), why  # as the lane does it
     if near is not None and asked.is_near:
         return _way_near(asked, near, terms, share)
     if asked.near_terms is not None:

@@ -33,6 +33,7 @@ PACKED = blisgemm.make_plan(70, 70, 70, path="packed", threads=1)
         {"batch_ways": 0},
         {"ic_ways": 2, "batch_ways": 4},
         {"jr_ways": 2},
+        {"access": "copied"},
         {"path": "zz"},
         {"blocking": replace(PACKED.blocking, mc=PACKED.kernel.mr + 1)},  # type: ignore[union-attr, type-var]
         {"blocking": replace(PACKED.blocking, kc=0)},  # type: ignore[type-var]
@@ -361,3 +362,35 @@ def test_few_rows_go_down_the_columns_of_c_and_many_along_its_rows(
 
     plan = plan_on("zen3", *shape, threads=1)
     assert (plan.path, plan.rows_first) == ("direct", rows_first)
+
+
+@pytest.mark.parametrize("access", ["copied", "columns", "general"])
+@pytest.mark.parametrize("path", ["sweep", "stream", "strips"])
+def test_where_b_passes_it_lies_by_rows(path: str, access: str) -> None:
+    plan = blisgemm.make_plan(4, 480, 300, "float64", path=path, threads=1)
+    with pytest.raises(BlisgemmValueError, match=rf"access: expected rows on the {path} path; got '{access}'"):
+        replace(plan, access=access)
+
+
+def test_a_plan_with_a_kernel_that_does_not_fit_is_refused() -> None:
+    plan = blisgemm.make_plan(8, 8, 8, "float32", threads=1)
+    a, behind = np.ones((8, 8), np.float32), np.zeros(200, np.float32)
+    out = behind[:64].reshape(8, 8)
+    others = [
+        s for s in catalog.kernels("float32") if s.isa.name not in [isa.name for isa in blisgemm.machine.host_isas()]
+    ]
+    cases = [
+        (replace(plan, kernel=choose_kernel("float64", "direct")[0]), "plan: expected a kernel for float32; got f64_"),
+        (replace(plan, kernel=others[0]), "kernel: expected one that this machine can run"),
+        (replace(plan, kernel=None), "plan: expected one with a kernel"),
+        (replace(plan, blocking=None), "plan: expected one with a kernel"),
+        (
+            replace(plan, path="empty"),
+            "plan: expected one with a kernel and blocks for this product; got the empty path",
+        ),
+        (replace(plan, path="scale"), "got the scale path"),
+    ]
+    for altered, words in cases:
+        with pytest.raises(BlisgemmValueError, match=words):
+            blisgemm.gemm(a, a, out=out, plan=altered)
+    assert not behind.any()

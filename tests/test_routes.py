@@ -205,6 +205,24 @@ def test_the_lane_leaves_products_of_few_columns_to_a_plan_that_has_a_narrow_til
         assert seen >= {(False, True)} | crowded
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_the_lane_does_at_once_is_what_the_plan_says(dtype: str) -> None:
+    """Its tile, down the columns of C."""
+    blisgemm.matmul(np.ones((2, 2), dtype), np.ones((2, 2), dtype))
+    code, kernel, table, _, spare, _ = lane.lane_of(np.dtype(dtype))
+    fresh = table.copy()
+    fresh[FIRST:] = 0  # no product that it may call by address
+    done = 0
+    for m, n, k in ((2, 512, 33), (24, 24, 24), (40, 40, 40), (4, 22, 16), (3, 25, 256), (8, 100, 60), (16, 100, 30)):
+        a, b, out = numbers(m, k, dtype=dtype), numbers(k, n, dtype=dtype), numbers(m, n, dtype=dtype)
+        if code(kernel, fresh, spare, a, b, out, np.ndarray, a.dtype, 0, 1.0, 0.0) != outcome.DONE:
+            continue
+        done += 1
+        plan = blisgemm.make_plan(m, n, k, dtype, threads=1)
+        assert (plan.path, plan.kernel, plan.rows_first) == ("direct", kernel, False), (m, n, k)
+    assert done
+
+
 def test_the_lane_declines_what_it_may_not_write() -> None:
     a = numbers(4, 4)
     before = a.copy()
