@@ -153,9 +153,9 @@ WIDE_BYTES, WIDE_STEPS, WIDE_PADDING = 48 * 1024, 64, 1.15
 # 2,121 with more than 40^3 terms, geometric means of the time of the best of NumPy and MKL by the way's, and the share
 # of products below 0.9: chosen as before (direct up to 120^3 terms, down the columns of C, by the direct tile) f32
 # 1.252 and 2.6 %, f64 1.333 and 1.7 %; by this rule 1.299 and 0.4 %, 1.382 and 0.9 %; by the fastest way of each 1.321
-# and 1.405. Other values: edges of 100 to 130 (f32), 72 to 110 (f64), NEAR_LONG_EDGE 48 to 72, NEAR_SOME_ROWS 12 to 32,
+# and 1.405. Other values: edges of 100 to 130 (f32), 72 to 130 (f64), NEAR_LONG_EDGE 48 to 72, NEAR_SOME_ROWS 12 to 32,
 # NEAR_LONG_BYTES 2 and 4 KiB, SWEPT_ROW_BYTES 768 and 1536, NEAR_WIDE_GAIN 1.0 and 1.2: 0.1 to 0.6 % less or the same;
-# NEAR_FEW_ROWS 8 or 16: 0.1 to 0.4 % less; wide tiles where rows crowd: 0.4 % less.
+# NEAR_FEW_ROWS 8 or 16: 0.1 to 0.4 % less; wide tiles where rows crowd: 0.2 and 0.4 % less.
 # Long rows that crowd nothing were measured apart, 110 products, packed's time by direct's: 13 to 24 rows f32 1.00 to
 # 1.16, f64 1.14 to 0.93, falling from 2^17 to 2^20 terms; 25 to 60 rows 1.0 and 0.94 to 1.05; more 0.96 and 0.93.
 NEAR_TERMS = {("avx2", "float32"): 120, ("avx2", "float64"): 96}

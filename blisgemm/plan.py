@@ -101,13 +101,11 @@ class Plan:
             raise BlisgemmValueError(
                 f"jr_ways: expected 1 on the packed path, whose threads are all of ic_ways; got {self.jr_ways}"
             )
-        allowed = ("rows", "columns", "copied") if self.path == "direct" else ("rows",)
-        if self.kernel is not None and self.path in ("direct", *PASSING) and self.access not in allowed:
+        allowed = {"direct": ("rows", "columns", "copied"), "packed": ("rows", "columns")}.get(self.path, ("rows",))
+        if self.access not in allowed:
             raise BlisgemmValueError(
                 f"access: expected {' or '.join(allowed)} on the {self.path} path; got {self.access!r}"
             )
-        if self.path == "packed" and self.access == "copied":
-            raise BlisgemmValueError(f"access: expected rows or columns on the packed path; got {self.access!r}")
         if self.kernel is not None and self.blocking is not None:
             if self.path == "packed":
                 _check_blocking((self.blocking.mc, self.blocking.nc, self.blocking.kc), self.kernel)

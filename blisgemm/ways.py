@@ -149,19 +149,24 @@ class _Asked:
         return self.machine.isa.name, self.dtype
 
     @property
-    def ruled(self) -> bool:
-        """Whether a rule of near blocks may hold, ``near`` or ``near_terms``."""
+    def as_they_lie(self) -> bool:
+        """Whether both operands can be read along their rows, as rules of near blocks want it."""
         return self.by_rows and self.a_rows and self.m > 1 and self.batch == 1
 
     @property
     def near(self) -> limits.Near | None:
         """The rule of near blocks by the elements of C, where it holds."""
-        return limits.NEAR.get(self.row) if self.ruled else None
+        return limits.NEAR.get(self.row) if self.as_they_lie else None
 
     @property
     def near_terms(self) -> int | None:
         """The rule of near blocks by terms, where it holds."""
-        return limits.NEAR_TERMS.get(self.row) if self.ruled else None
+        return limits.NEAR_TERMS.get(self.row) if self.as_they_lie else None
+
+    @property
+    def ruled(self) -> bool:
+        """Whether one of the two holds: a vector set has one at most."""
+        return self.near is not None or self.near_terms is not None
 
     @property
     def is_near(self) -> bool:
@@ -200,12 +205,10 @@ def choose_way(
     # a tuned limit raises that of a product alone only: where rows crowd L1, or in a batch, it may not exceed ``most``
     most = min(crowded if access == "crowded" else alone, alone if batch == 1 else item)
     terms, share = model_limits(dtype)
-    ruled = asked.near is not None or asked.near_terms is not None
-    if ruled:
+    if asked.ruled:
         most = alone = terms
     model = _way_within(asked, min(terms, most), share)
-    lowered = asked.near_terms is not None or not ruled
-    if access == "crowded" and model[0].path == "packed" and asked.terms <= alone and lowered:
+    if access == "crowded" and model[0].path == "packed" and asked.terms <= alone and asked.near is None:
         model = model[0], f"{model[1]} where B's rows lie a multiple of {CROWDED_BYTES} bytes apart"
     kernels = tuple(_kernel(asked, role).name for role in ("direct", "wide"))
     terms, share, reasons = direct_limits(tuning, dtype, kernels, threads, terms, share)
@@ -270,9 +273,11 @@ def _wider_way(asked: _Asked, terms: int, share: float) -> tuple[Way, str]:
             )
         return Way("packed", "packed"), "path: B's columns have unit stride, so vectors of it must be packed"
     near, at_once = asked.near, min(terms, limits.NEAR_LANE_EDGE**3)
-    if (near is not None or asked.near_terms is not None) and asked.terms <= at_once and k <= kc_for(asked.dtype, k):
-        why = f"path: m n k = {asked.terms:,} <= {at_once:,}, too little work for anything but the first tile at once"
-        return Way("direct", "direct"), why  # as the lane does it
+    if (
+        asked.ruled and asked.terms <= at_once and k <= kc_for(asked.dtype, k)
+    ):  # as the lane does it, which has one tile
+        why = f"path: m n k = {asked.terms:,} <= {at_once:,}, too little work to repay packing or a choice of tiles"
+        return Way("direct", "direct"), why
     if near is not None and asked.is_near:
         return _way_near(asked, near, terms, share)
     if asked.near_terms is not None:

@@ -235,7 +235,8 @@ def test_a_plan_of_a_team_fits_any_c(dtype: str, m: int, n: int) -> None:
     """One step for C by rows may be many for C by columns, whose buffers must not be filled while they are read."""
     k = 200
     plan = replace(blisgemm.make_plan(m, n, k, dtype, path="packed", threads=2), half=False)
-    tight = replace(plan.blocking, nb=-(-n // plan.kernel.nr) * plan.kernel.nr)  # type: ignore[type-var, union-attr]
+    assert plan.blocking is not None and plan.kernel is not None
+    tight = replace(plan.blocking, nb=-(-n // plan.kernel.nr) * plan.kernel.nr)
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, n)))
     want = a @ b

@@ -181,13 +181,19 @@ def test_a_key_leads_to_the_plan_of_the_general_way(dtype: str) -> None:
             assert by_key == plan
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_lane_leaves_products_of_few_columns_to_a_plan_that_has_a_narrow_tile(dtype: str) -> None:
-    """And does those of an A whose rows crowd L1 where narrow tiles don't bear it."""
+def lane_without_routes(dtype: str) -> tuple[Any, ...]:
+    """Return the lane of a dtype with a table of its own, which has no product that it may call by address."""
     blisgemm.matmul(np.ones((2, 2), dtype), np.ones((2, 2), dtype))
     code, kernel, table, _, spare, _ = lane.lane_of(np.dtype(dtype))
     fresh = table.copy()
-    fresh[FIRST:] = 0  # no product that it may call by address
+    fresh[FIRST:] = 0
+    return code, kernel, fresh, spare
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_lane_leaves_products_of_few_columns_to_a_plan_that_has_a_narrow_tile(dtype: str) -> None:
+    """And does those of an A whose rows crowd L1 where narrow tiles don't bear it."""
+    code, kernel, fresh, spare = lane_without_routes(dtype)
     narrow, seen = choose_kernel(dtype, "narrow")[0], set()
     m, k = 130, 64
     far = np.zeros((m, 2 * A_CROWDED_BYTES // np.dtype(dtype).itemsize), dtype)[:, :k]
@@ -208,10 +214,7 @@ def test_the_lane_leaves_products_of_few_columns_to_a_plan_that_has_a_narrow_til
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_the_lane_does_at_once_is_what_the_plan_says(dtype: str) -> None:
     """Its tile, down the columns of C."""
-    blisgemm.matmul(np.ones((2, 2), dtype), np.ones((2, 2), dtype))
-    code, kernel, table, _, spare, _ = lane.lane_of(np.dtype(dtype))
-    fresh = table.copy()
-    fresh[FIRST:] = 0  # no product that it may call by address
+    code, kernel, fresh, spare = lane_without_routes(dtype)
     done = 0
     for m, n, k in ((2, 512, 33), (24, 24, 24), (40, 40, 40), (4, 22, 16), (3, 25, 256), (8, 100, 60), (16, 100, 30)):
         a, b, out = numbers(m, k, dtype=dtype), numbers(k, n, dtype=dtype), numbers(m, n, dtype=dtype)

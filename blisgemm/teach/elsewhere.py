@@ -78,7 +78,8 @@ def plan_on(machine: Machine | str | None, m: int, n: int, k: int, dtype: Any = 
     with_tuning = plans["plan_for"]
 
     def plan_for(*arguments: Any, **choices: Any) -> Plan:
-        return with_tuning(*arguments, tuning=untuned, **choices)  # type: ignore[no-any-return]
+        plan: Plan = with_tuning(*arguments, tuning=untuned, **choices)
+        return plan
 
     plans["plan_for"] = plan_for
     return plans["make_plan"](m, n, k, dtype, **choices)  # type: ignore[no-any-return]
